@@ -1,0 +1,168 @@
+"""The only reader of the environment: one typed row a knob, checked when read, changed for a block with `Context`.
+
+A row says what it affects; the rows that affect generated code form the kernel cache key by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from gradlet.base.errors import SettingError
+
+
+@dataclass
+class Setting:
+    """One knob. `value` is read from the environment on first use, then held here."""
+
+    name: str
+    default: Any
+    doc: str
+    affects: str = "debug"  # codegen | schedule | runtime | debug
+    allowed: tuple[Any, ...] | range | None = None
+    _value: Any = None
+
+    @property
+    def value(self) -> Any:
+        if self._value is None:
+            text = os.environ.get(self.name)
+            self._value = self.default if text is None or text == "" else self.parse(text)
+        return self._value
+
+    def parse(self, text: str) -> Any:
+        """Turn environment text into a checked value.
+
+        Raises:
+            SettingError: not of the right type, or not among the allowed values.
+        """
+        if isinstance(self.default, int):
+            try:
+                return self.check(int(text))
+            except ValueError as error:
+                if isinstance(error, SettingError):
+                    raise
+                raise SettingError(f"{self.name}={text!r}: expected {self.describe()}") from None
+        return self.check(text)
+
+    def check(self, value: Any) -> Any:
+        if self.allowed is not None and value not in self.allowed:
+            raise SettingError(f"{self.name}={value!r}: expected {self.describe()}")
+        if not isinstance(value, type(self.default)):
+            raise SettingError(f"{self.name}={value!r}: expected {self.describe()}")
+        return value
+
+    def describe(self) -> str:
+        """The good values, in words."""
+        if isinstance(self.allowed, range):
+            return f"an integer from {self.allowed.start} to {self.allowed.stop - 1}"
+        if self.allowed is not None:
+            return "one of " + ", ".join(str(v) for v in self.allowed)
+        return "an integer" if isinstance(self.default, int) else "text"
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    def __ge__(self, other: int) -> bool:
+        return bool(self.value >= other)
+
+    def __gt__(self, other: int) -> bool:
+        return bool(self.value > other)
+
+
+DEBUG = Setting("DEBUG", 0, "1 totals, 2 a line a kernel, 3 opts and ranges, 4 code, 5 linear program, 6 passes",
+                allowed=range(0, 7))  # fmt: skip
+DEV = Setting("DEV", "", "default device: CPU, PYTHON or NULL; NULL:TRIPLE compiles for another target", "runtime")
+SPEC = Setting("SPEC", 0, "1 checks the graph between every two passes", allowed=range(0, 2))
+NOOPT = Setting("NOOPT", 0, "1 turns the kernel heuristic off: plain loops", "codegen", allowed=range(0, 2))
+NUM_THREADS = Setting("NUM_THREADS", 0, "threads of the CPU device; 0 means all available cores", "runtime",
+                      allowed=range(0, 1025))  # fmt: skip
+STRICT_FLOAT = Setting("STRICT_FLOAT", 0, "1 allows only bit-exact floating point rewrites", "codegen",
+                       allowed=range(0, 2))  # fmt: skip
+CACHE = Setting("CACHE", 1, "0 turns the kernel cache on disk off", "runtime", allowed=range(0, 2))
+CACHEDIR = Setting("CACHEDIR", "", "folder of the kernel cache; default follows XDG_CACHE_HOME", "runtime")
+XDG_CACHE_HOME = Setting("XDG_CACHE_HOME", "", "the user's cache folder", "runtime")
+CPU_FEATURES = Setting("CPU_FEATURES", "", "vector ISA of the CPU device: avx512, avx2, sse or neon; default: the host's",
+                       "codegen", allowed=("", "avx512", "avx2", "sse", "neon"))  # fmt: skip
+FUSE = Setting("FUSE", 1, "0 runs one kernel an operation (for measuring what fusion is worth)", "schedule",
+               allowed=range(0, 2))  # fmt: skip
+SCHEDULE_CACHE = Setting("SCHEDULE_CACHE", 1, "0 schedules every call anew", "schedule", allowed=range(0, 2))
+
+SETTINGS: dict[str, Setting] = {s.name: s for s in globals().copy().values() if isinstance(s, Setting)}
+
+
+def codegen_key() -> tuple[tuple[str, Any], ...]:
+    """The values of all settings that change generated code: part of every kernel cache key."""
+    return tuple((s.name, s.value) for s in SETTINGS.values() if s.affects == "codegen")
+
+
+def schedule_key() -> tuple[tuple[str, Any], ...]:
+    """The values of all settings that change schedules."""
+    return tuple((s.name, s.value) for s in SETTINGS.values() if s.affects in ("schedule", "codegen"))
+
+
+@contextmanager
+def scope(**values: Any) -> Iterator[None]:
+    """Set settings for a block and restore them after, also when the block raises.
+
+    >>> with scope(DEBUG=0): pass
+
+    Raises:
+        SettingError: unknown name or bad value; nothing is changed then.
+    """
+    rows: list[tuple[Setting, Any]] = []
+    for name, value in values.items():
+        if name not in SETTINGS:
+            raise SettingError(f"unknown setting {name!r}; known: {', '.join(sorted(SETTINGS))}")
+        rows.append((SETTINGS[name], SETTINGS[name].check(value)))
+    before = [(row, row.value) for row, _ in rows]
+    for row, value in rows:
+        row._value = value
+    try:
+        yield
+    finally:
+        for row, value in before:
+            row._value = value
+
+
+class Context:
+    """`with Context(DEBUG=2): ...` sets settings for a block; also usable as a decorator.
+
+    Raises:
+        SettingError: unknown name or bad value.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        self.values = values
+        self._entered: list[Any] = []
+
+    def __enter__(self) -> Context:
+        block = scope(**self.values)
+        block.__enter__()
+        self._entered.append(block)
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        self._entered.pop().__exit__(*details)
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with Context(**self.values):
+                return function(*args, **kwargs)
+
+        return wrapped
+
+
+def check_all() -> None:
+    """Read every setting once so that a bad environment value is refused at the start.
+
+    Raises:
+        SettingError: naming the variable and its good values.
+    """
+    for row in SETTINGS.values():
+        _ = row.value

@@ -1,0 +1,1 @@
+"""The one graph: nodes, inference, patterns, rewriting, passes, specs, text form, reference evaluator."""

@@ -1,0 +1,1 @@
+"""The vocabulary: operations, their typed arguments, and the methods that Node, Pattern and Tensor share."""

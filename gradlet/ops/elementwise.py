@@ -1,0 +1,205 @@
+"""Core mixin: one method per element-wise op, and the Python operators spelled with them.
+
+Whoever mixes this in (graph node, pattern, Tensor) provides `alu` and `coerce`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from gradlet.ops.op import Op
+
+
+class ElementwiseMixin:
+    """Element-wise arithmetic. `alu(op, *others)` applies an op, `coerce(value)` turns a scalar into one of us."""
+
+    __slots__ = ()
+
+    def alu(self, op: Op, *others: Any) -> Self:
+        """Apply `op` to this and `others`."""
+        raise NotImplementedError
+
+    def coerce(self, value: Any) -> Self:
+        """Turn a Python scalar into a constant that fits this operand; others of our kind pass unchanged."""
+        raise NotImplementedError
+
+    # arithmetic
+    def add(self, other: Any) -> Self:
+        """`self + other`, element by element."""
+        return self.alu(Op.ADD, self.coerce(other))
+
+    def mul(self, other: Any) -> Self:
+        """`self * other`, element by element."""
+        return self.alu(Op.MUL, self.coerce(other))
+
+    def neg(self) -> Self:
+        """`-self`."""
+        return self.alu(Op.MUL, self.coerce(-1))
+
+    def sub(self, other: Any) -> Self:
+        """`self - other`, element by element."""
+        return self.alu(Op.ADD, self.coerce(other).neg())
+
+    def fdiv(self, other: Any) -> Self:
+        """True division of floats."""
+        return self.alu(Op.FDIV, self.coerce(other))
+
+    def floordiv(self, other: Any) -> Self:
+        """Integer division rounded down; division by zero gives 0."""
+        return self.alu(Op.IDIV, self.coerce(other))
+
+    def mod(self, other: Any) -> Self:
+        """Remainder with the sign of the divisor; modulo zero gives 0."""
+        return self.alu(Op.MOD, self.coerce(other))
+
+    def maximum(self, other: Any) -> Self:
+        """The larger of the two, NaN if either is NaN."""
+        return self.alu(Op.MAX, self.coerce(other))
+
+    def minimum(self, other: Any) -> Self:
+        """The smaller of the two, NaN if either is NaN."""
+        return self.alu(Op.MIN, self.coerce(other))
+
+    # bits
+    def bitwise_and(self, other: Any) -> Self:
+        """Bitwise and; logical and for bool."""
+        return self.alu(Op.AND, self.coerce(other))
+
+    def bitwise_or(self, other: Any) -> Self:
+        """Bitwise or; logical or for bool."""
+        return self.alu(Op.OR, self.coerce(other))
+
+    def bitwise_xor(self, other: Any) -> Self:
+        """Bitwise exclusive or."""
+        return self.alu(Op.XOR, self.coerce(other))
+
+    def lshift(self, other: Any) -> Self:
+        """Shift bits left."""
+        return self.alu(Op.SHL, self.coerce(other))
+
+    def rshift(self, other: Any) -> Self:
+        """Shift bits right, keeping the sign of signed integers."""
+        return self.alu(Op.SHR, self.coerce(other))
+
+    # comparison
+    def lt(self, other: Any) -> Self:
+        """`self < other` as bool."""
+        return self.alu(Op.CMPLT, self.coerce(other))
+
+    def eq(self, other: Any) -> Self:
+        """`self == other` as bool."""
+        return self.alu(Op.CMPEQ, self.coerce(other))
+
+    def ne(self, other: Any) -> Self:
+        """`self != other` as bool."""
+        return self.alu(Op.CMPNE, self.coerce(other))
+
+    def logical_not(self) -> Self:
+        """True where the value is zero or False."""
+        return self.alu(Op.CMPEQ, self.coerce(0))
+
+    # unary
+    def sqrt(self) -> Self:
+        """Square root; NaN for negative numbers."""
+        return self.alu(Op.SQRT)
+
+    def exp(self) -> Self:
+        """`e ** self`."""
+        return self.alu(Op.EXP)
+
+    def exp2(self) -> Self:
+        """`2 ** self`."""
+        return self.alu(Op.EXP2)
+
+    def log(self) -> Self:
+        """Natural logarithm; -inf for 0, NaN for negative numbers."""
+        return self.alu(Op.LOG)
+
+    def log2(self) -> Self:
+        """Base 2 logarithm."""
+        return self.alu(Op.LOG2)
+
+    def sin(self) -> Self:
+        """Sine of radians."""
+        return self.alu(Op.SIN)
+
+    def trunc(self) -> Self:
+        """Round toward zero."""
+        return self.alu(Op.TRUNC)
+
+    # operators
+    def __add__(self, other: Any) -> Self:
+        return self.add(other)
+
+    def __radd__(self, other: Any) -> Self:
+        return self.coerce(other).add(self)
+
+    def __mul__(self, other: Any) -> Self:
+        return self.mul(other)
+
+    def __rmul__(self, other: Any) -> Self:
+        return self.coerce(other).mul(self)
+
+    def __neg__(self) -> Self:
+        return self.neg()
+
+    def __sub__(self, other: Any) -> Self:
+        return self.sub(other)
+
+    def __rsub__(self, other: Any) -> Self:
+        return self.coerce(other).sub(self)
+
+    def __floordiv__(self, other: Any) -> Self:
+        return self.floordiv(other)
+
+    def __rfloordiv__(self, other: Any) -> Self:
+        return self.coerce(other).floordiv(self)
+
+    def __mod__(self, other: Any) -> Self:
+        return self.mod(other)
+
+    def __rmod__(self, other: Any) -> Self:
+        return self.coerce(other).mod(self)
+
+    def __and__(self, other: Any) -> Self:
+        return self.bitwise_and(other)
+
+    def __rand__(self, other: Any) -> Self:
+        return self.coerce(other).bitwise_and(self)
+
+    def __or__(self, other: Any) -> Self:
+        return self.bitwise_or(other)
+
+    def __ror__(self, other: Any) -> Self:
+        return self.coerce(other).bitwise_or(self)
+
+    def __xor__(self, other: Any) -> Self:
+        return self.bitwise_xor(other)
+
+    def __rxor__(self, other: Any) -> Self:
+        return self.coerce(other).bitwise_xor(self)
+
+    def __lshift__(self, other: Any) -> Self:
+        return self.lshift(other)
+
+    def __rlshift__(self, other: Any) -> Self:
+        return self.coerce(other).lshift(self)
+
+    def __rshift__(self, other: Any) -> Self:
+        return self.rshift(other)
+
+    def __rrshift__(self, other: Any) -> Self:
+        return self.coerce(other).rshift(self)
+
+    def __lt__(self, other: Any) -> Self:
+        return self.lt(other)
+
+    def __gt__(self, other: Any) -> Self:
+        return self.coerce(other).lt(self)
+
+    def __le__(self, other: Any) -> Self:
+        # Not `not (other < self)`: that would be True for NaN.
+        return self.lt(other).bitwise_or(self.eq(other))
+
+    def __ge__(self, other: Any) -> Self:
+        return self.coerce(other).lt(self).bitwise_or(self.eq(other))

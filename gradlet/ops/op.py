@@ -1,0 +1,362 @@
+"""The `Op` enum, one `OpInfo` row each, and the typed argument of every op that has one.
+
+Arguments are named tuples of ints, strings, ops and other interned values: hashing and comparing them stays in C.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from gradlet.base.dtype import DType
+
+
+class Op(IntEnum):
+    """Every operation of the one graph, from Tensor to instruction. The order of groups is the order of stages."""
+
+    # leaves
+    CONST = 1
+    BUFFER = 2
+    VARIABLE = 3
+    BIND = 4
+    # movement: no arithmetic, only a map of indices
+    RESHAPE = 5
+    EXPAND = 6
+    PERMUTE = 7
+    PAD = 8
+    SHRINK = 9
+    FLIP = 10
+    STRIDE = 11
+    WINDOW = 12
+    UNWINDOW = 13
+    # tensor operations with their own iteration
+    REDUCE_AXES = 14
+    GATHER = 15
+    SCATTER = 16
+    # placement and effects
+    CONTIGUOUS = 17
+    COPY = 18
+    DETACH = 19
+    WRITE = 20
+    # element-wise, unary
+    CAST = 21
+    BITCAST = 22
+    SQRT = 23
+    EXP = 24
+    EXP2 = 25
+    LOG = 26
+    LOG2 = 27
+    SIN = 28
+    TRUNC = 29
+    # element-wise, binary
+    ADD = 30
+    MUL = 31
+    FDIV = 32
+    IDIV = 33
+    MOD = 34
+    MAX = 35
+    MIN = 36
+    POW = 37
+    AND = 38
+    OR = 39
+    XOR = 40
+    SHL = 41
+    SHR = 42
+    CMPLT = 43
+    CMPEQ = 44
+    CMPNE = 45
+    # element-wise, ternary
+    WHERE = 46
+    MULADD = 47
+    # kernel: ranges, memory
+    PARAM = 48
+    RANGE = 49
+    INDEX = 50
+    LOAD = 51
+    STORE = 52
+    REDUCE = 53
+    SINK = 54
+    # vectors
+    VECTORIZE = 55
+    EXTRACT = 56
+    REDUCE_LANES = 57
+    # linear program
+    ACC = 58
+    UPDATE = 59
+    END = 60
+    SPECIAL = 61
+
+
+class AxisKind(IntEnum):
+    """What a RANGE is: free, closed by a reduce, sequential, or how the schedule runs it."""
+
+    LOOP = 0  # an output loop; iterations are independent
+    REDUCE = 1  # closed by a REDUCE
+    ORDERED = 2  # iterations run one after another, in order (scatter)
+    PARALLEL = 3  # split over threads (CPU) or workgroups (GPU); at most one a kernel
+    THREAD = 4  # lanes of a workgroup (GPU only)
+    UNROLL = 5  # replaced by copies of its body
+    VECTOR = 6  # replaced by vector lanes
+
+
+class ShapeArg(NamedTuple):
+    """RESHAPE and EXPAND: the new shape."""
+
+    shape: tuple[int, ...]
+
+
+class AxesArg(NamedTuple):
+    """PERMUTE: the source axis of each result axis. FLIP: the axes that run backwards."""
+
+    axes: tuple[int, ...]
+
+
+class PadArg(NamedTuple):
+    """PAD: zeros (False) added before and after, an entry an axis; entries are >= 0."""
+
+    pads: tuple[tuple[int, int], ...]
+
+
+class ShrinkArg(NamedTuple):
+    """SHRINK: the kept half-open interval of each axis."""
+
+    bounds: tuple[tuple[int, int], ...]
+
+
+class StrideArg(NamedTuple):
+    """STRIDE: result[i] = source[i * step], a positive step an axis; result size is ceil(size / step)."""
+
+    steps: tuple[int, ...]
+
+
+class WindowArg(NamedTuple):
+    """WINDOW and UNWINDOW: two axes tied by position.
+
+    WINDOW:   result[.., o, .., k, ..] = source[.., o * stride + k * dilation, .., k, ..]
+    UNWINDOW: result[.., i, .., k, ..] = source[.., (i - k * dilation) / stride, .., k, ..] where that is an integer
+              inside the source, else 0: the adjoint of WINDOW.
+    `size` is the result's size on `axis`; `window_axis` (another axis, any order) keeps its size.
+    """
+
+    axis: int
+    window_axis: int
+    stride: int
+    dilation: int
+    size: int
+
+
+class ReduceAxesArg(NamedTuple):
+    """REDUCE_AXES: combine with ADD, MUL, MAX or MIN over `axes` (sorted), which the result lacks."""
+
+    op: Op
+    axes: tuple[int, ...]
+
+
+class ReduceArg(NamedTuple):
+    """REDUCE (over its range sources) and REDUCE_LANES: the combining op."""
+
+    op: Op
+
+
+class ScatterArg(NamedTuple):
+    """SCATTER: how a value meets what is there: ADD, MUL, MAX, MIN, or None to replace (the last one in order wins)."""
+
+    op: Op | None
+
+
+class BufferArg(NamedTuple):
+    """BUFFER: realised memory of `size` elements. `number` makes each allocation its own node."""
+
+    number: int
+    size: int
+    device: str
+
+
+class DeviceArg(NamedTuple):
+    """COPY: the device to copy to."""
+
+    device: str
+
+
+class VariableArg(NamedTuple):
+    """VARIABLE: a named integer known to lie in [low, high], given at launch."""
+
+    name: str
+    low: int
+    high: int
+
+
+class ParamArg(NamedTuple):
+    """PARAM: kernel argument number `slot`, a pointer to `size` elements."""
+
+    slot: int
+    size: int
+
+
+class RangeArg(NamedTuple):
+    """RANGE: its number inside the kernel and what kind it is."""
+
+    number: int
+    kind: AxisKind
+
+
+class LaneArg(NamedTuple):
+    """EXTRACT: which lane."""
+
+    lane: int
+
+
+class AccArg(NamedTuple):
+    """ACC: number of the accumulator inside the kernel."""
+
+    number: int
+
+
+class SpecialArg(NamedTuple):
+    """SPECIAL: `workgroup` or `thread` index on a GPU, below `size`."""
+
+    name: str
+    size: int
+
+
+class OptKind(IntEnum):
+    """Vocabulary of the schedule language: how one range of a kernel is run."""
+
+    UNROLL = 0  # split off `amount` inner iterations and write them out
+    VECTORIZE = 1  # split off `amount` inner iterations as vector lanes
+    PARALLEL = 2  # run the (outer) range over threads or workgroups, `amount` is unused (0)
+    THREAD = 3  # split off `amount` iterations as lanes of a workgroup
+    SPLIT = 4  # split off `amount` inner iterations as a loop of their own
+    REORDER = 5  # move the range to nesting position `amount`
+    GROUP = 6  # keep `amount` partial accumulators side by side (a reduce range)
+
+
+class Tail(IntEnum):
+    """What to do with iterations left over when `amount` does not divide the size."""
+
+    EXACT = 0  # refuse unless it divides
+    MASK = 1  # guard memory accesses
+
+
+class Opt(NamedTuple):
+    """One schedule action on range number `axis` of a kernel."""
+
+    kind: OptKind
+    axis: int
+    amount: int
+    tail: Tail = Tail.EXACT
+
+
+class KernelArg(NamedTuple):
+    """SINK: the kernel's name and its schedule; `opts` is None until the heuristic or search has chosen."""
+
+    name: str
+    opts: tuple[Opt, ...] | None = None
+
+
+class Stage(IntEnum):
+    """Where in the pipeline a graph is; each has its own spec."""
+
+    TENSOR = 0
+    KERNEL = 1
+    LINEAR = 2
+
+
+T, K, L = Stage.TENSOR, Stage.KERNEL, Stage.LINEAR
+ANY: Final = (T, K, L)
+
+
+class OpInfo(NamedTuple):
+    """What the rest of the compiler may ask about an op."""
+
+    arity: int | None  # sources; None when it varies
+    stages: tuple[Stage, ...]
+    arg: type | None
+    doc: str
+    commutative: bool = False
+    associative: bool = False
+
+
+OP_INFO: Final[dict[Op, OpInfo]] = {
+    Op.CONST: OpInfo(0, ANY, object, "a Python scalar, exact in its dtype; has shape () and broadcasts to any shape"),
+    Op.BUFFER: OpInfo(0, (T,), BufferArg, "realised memory, shape (size,)"),
+    Op.VARIABLE: OpInfo(0, ANY, VariableArg, "an integer given at launch; shape (), broadcasts"),
+    Op.BIND: OpInfo(2, (T,), None, "(variable, const): the variable with this launch's value; shape (), broadcasts"),
+    Op.RESHAPE: OpInfo(1, (T,), ShapeArg, "same elements in row-major order under a new shape"),
+    Op.EXPAND: OpInfo(1, (T,), ShapeArg, "axes of size 1 repeated; rank does not change"),
+    Op.PERMUTE: OpInfo(1, (T,), AxesArg, "axes reordered"),
+    Op.PAD: OpInfo(1, (T,), PadArg, "zeros around"),
+    Op.SHRINK: OpInfo(1, (T,), ShrinkArg, "a box of the source"),
+    Op.FLIP: OpInfo(1, (T,), AxesArg, "axes run backwards"),
+    Op.STRIDE: OpInfo(1, (T,), StrideArg, "every step-th element"),
+    Op.WINDOW: OpInfo(1, (T,), WindowArg, "sliding windows (convolution, pooling)"),
+    Op.UNWINDOW: OpInfo(1, (T,), WindowArg, "adjoint of WINDOW"),
+    Op.REDUCE_AXES: OpInfo(1, (T,), ReduceAxesArg, "combine over axes"),
+    Op.GATHER: OpInfo(2, (T,), None, "(table [N, *rest], index [*I]) -> [*I, *rest]; an index outside [0, N) gives 0"),
+    Op.SCATTER: OpInfo(3, (T,), ScatterArg, "(target [N, *rest], index [*I], values [*I, *rest]) -> target updated row "
+                       "by row in index order; an index outside [0, N) is skipped"),
+    Op.CONTIGUOUS: OpInfo(1, (T,), None, "materialise here"),
+    Op.COPY: OpInfo(1, (T,), DeviceArg, "same values on another device"),
+    Op.DETACH: OpInfo(1, (T,), None, "same values, no gradient"),
+    Op.WRITE: OpInfo(3, (T,), None, "(base, view of base by movement ops, value shaped like view) -> base after the "
+                     "write; in place when nothing else needs the old values"),
+    Op.CAST: OpInfo(1, ANY, None, "convert the value to dtype; float to int truncates and saturates, NaN gives 0"),
+    Op.BITCAST: OpInfo(1, ANY, None, "same bits read as dtype of the same size"),
+    Op.SQRT: OpInfo(1, ANY, None, "square root"),
+    Op.EXP: OpInfo(1, ANY, None, "e**x"),
+    Op.EXP2: OpInfo(1, ANY, None, "2**x"),
+    Op.LOG: OpInfo(1, ANY, None, "natural logarithm"),
+    Op.LOG2: OpInfo(1, ANY, None, "base 2 logarithm"),
+    Op.SIN: OpInfo(1, ANY, None, "sine of radians"),
+    Op.TRUNC: OpInfo(1, ANY, None, "round toward zero"),
+    Op.ADD: OpInfo(2, ANY, None, "x + y", True, True),
+    Op.MUL: OpInfo(2, ANY, None, "x * y", True, True),
+    Op.FDIV: OpInfo(2, ANY, None, "x / y of floats, correctly rounded"),
+    Op.IDIV: OpInfo(2, ANY, None, "floor(x / y) of integers; x // 0 is 0"),
+    Op.MOD: OpInfo(2, ANY, None, "x - y * floor(x / y) of integers; x % 0 is 0"),
+    Op.MAX: OpInfo(2, ANY, None, "larger one; NaN if either is NaN", True, True),
+    Op.MIN: OpInfo(2, ANY, None, "smaller one; NaN if either is NaN", True, True),
+    Op.POW: OpInfo(2, ANY, None, "x ** y of floats"),
+    Op.AND: OpInfo(2, ANY, None, "bitwise and, logical for bool", True, True),
+    Op.OR: OpInfo(2, ANY, None, "bitwise or, logical for bool", True, True),
+    Op.XOR: OpInfo(2, ANY, None, "bitwise exclusive or", True, True),
+    Op.SHL: OpInfo(2, ANY, None, "x << y, 0 <= y < bits"),
+    Op.SHR: OpInfo(2, ANY, None, "x >> y, 0 <= y < bits; arithmetic for signed"),
+    Op.CMPLT: OpInfo(2, ANY, None, "x < y -> bool"),
+    Op.CMPEQ: OpInfo(2, ANY, None, "x == y -> bool", True),
+    Op.CMPNE: OpInfo(2, ANY, None, "x != y -> bool", True),
+    Op.WHERE: OpInfo(3, ANY, None, "(condition, if true, if false)"),
+    Op.MULADD: OpInfo(3, (K, L), None, "x * y + z, fused when the target has it"),
+    Op.PARAM: OpInfo(0, (K, L), ParamArg, "pointer argument of a kernel; dtype is the element's"),
+    Op.RANGE: OpInfo(1, (K, L), RangeArg, "loop variable 0 <= i < source, dtype index"),
+    Op.INDEX: OpInfo(None, (K, L), None, "(param, element number[, gate]) -> address; dtype is the element's"),
+    Op.LOAD: OpInfo(None, (K, L), None, "(index[, value where the gate is false])"),
+    Op.STORE: OpInfo(2, (K, L), None, "(index, value), dtype void"),
+    Op.REDUCE: OpInfo(None, (K,), ReduceArg, "(value, *ranges): combine the value over the ranges"),
+    Op.SINK: OpInfo(None, (K, L), KernelArg, "(*stores): the kernel; its loops follow from the ranges used"),
+    Op.VECTORIZE: OpInfo(None, (K, L), None, "lanes from scalars; all the same scalar is a broadcast"),
+    Op.EXTRACT: OpInfo(1, (K, L), LaneArg, "one lane of a vector"),
+    Op.REDUCE_LANES: OpInfo(1, (K, L), ReduceArg, "combine the lanes of a vector to a scalar"),
+    Op.ACC: OpInfo(None, (L,), AccArg, "(initial value, *ranges): a register carried over the ranges"),
+    Op.UPDATE: OpInfo(2, (L,), None, "(acc, new value)"),
+    Op.END: OpInfo(1, (L,), None, "(range): end of its loop body"),
+    Op.SPECIAL: OpInfo(0, (K, L), SpecialArg, "GPU index register, dtype index"),
+}  # fmt: skip
+
+UNARY: Final = frozenset({Op.CAST, Op.BITCAST, Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.TRUNC})
+BINARY: Final = frozenset(Op(n) for n in range(Op.ADD, Op.CMPNE + 1))
+TERNARY: Final = frozenset({Op.WHERE, Op.MULADD})
+ELEMENTWISE: Final = UNARY | BINARY | TERNARY
+COMPARE: Final = frozenset({Op.CMPLT, Op.CMPEQ, Op.CMPNE})
+MOVEMENT: Final = frozenset(Op(n) for n in range(Op.RESHAPE, Op.UNWINDOW + 1))
+SCALAR_LEAVES: Final = frozenset({Op.CONST, Op.VARIABLE, Op.BIND})
+COMMUTATIVE: Final = frozenset(op for op, info in OP_INFO.items() if info.commutative)
+
+
+def identity_element(op: Op, dtype: DType) -> Any:
+    """The value that changes nothing when combined by `op`: 0 for ADD, 1 for MUL, the extremes for MAX and MIN."""
+    if op is Op.ADD:
+        return 0
+    if op is Op.MUL:
+        return 1
+    return dtype.min if op is Op.MAX else dtype.max
