@@ -1,0 +1,23 @@
+"""Shared by all tests: graphs are checked between every two passes, settings are restored after each test."""
+
+from __future__ import annotations
+
+import os
+
+# Before the first gradlet import, and inherited by every subprocess a test starts.
+os.environ["SPEC"] = "1"
+
+from collections.abc import Iterator  # noqa: E402
+
+import pytest  # noqa: E402
+
+from gradlet.base.settings import SETTINGS  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def restore_settings() -> Iterator[None]:
+    """A test that changes a setting and fails must not change the tests after it."""
+    before = [(row, row._value) for row in SETTINGS.values()]
+    yield
+    for row, value in before:
+        row._value = value
