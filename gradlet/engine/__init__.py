@@ -1,0 +1,1 @@
+"""Running: kernels to programs, schedules to memory, capture and replay."""

@@ -1,0 +1,113 @@
+"""Capture of a jitted call as a list of kernel launches over slots, and its replay with other memory.
+
+Capture says what to run; it knows nothing of the function that was traced (`tensor/function` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gradlet.base import settings
+from gradlet.base.errors import JitError
+from gradlet.engine import execute
+from gradlet.engine.compile import Kernel, get_kernel
+from gradlet.engine.execute import Recorder
+from gradlet.graph.node import UOp
+from gradlet.ops.op import Op
+from gradlet.runtime.buffer import Buffer, buffer_of, new_buffer_node
+from gradlet.runtime.counters import GlobalCounters
+from gradlet.schedule.pipeline import CopyCall, KernelCall, Schedule
+
+
+@dataclass
+class CapturedCall:
+    """One launch: the kernel (None for a copy), its buffers as slot numbers, its variables by node."""
+
+    kernel: Kernel | None
+    device: str
+    slots: tuple[int, ...]
+    variables: tuple[UOp, ...]
+
+
+@dataclass
+class CapturedProgram:
+    """Launches over numbered slots.
+
+    Attributes:
+        calls: the launches in order.
+        nodes: the BUFFER node that each slot held during capture.
+        slot_of: the reverse.
+        produced: slots whose memory was allocated by the capture (intermediates and outputs).
+        values: value of every variable during capture.
+    """
+
+    calls: list[CapturedCall] = field(default_factory=list)
+    nodes: list[UOp] = field(default_factory=list)
+    slot_of: dict[UOp, int] = field(default_factory=dict)
+    produced: set[int] = field(default_factory=set)
+    values: dict[UOp, int] = field(default_factory=dict)
+
+    def slot(self, node: UOp) -> int:
+        """The slot of a BUFFER node, new if it has none yet."""
+        found = self.slot_of.get(node)
+        if found is None:
+            found = self.slot_of[node] = len(self.nodes)
+            self.nodes.append(node)
+        return found
+
+    def replay(self, replaced: dict[int, UOp], values: dict[UOp, int]) -> None:
+        """Run all launches, with some slots holding other buffers and some variables other values."""
+        buffers: list[Buffer] = [buffer_of(n) for n in self.nodes]
+        for slot, node in replaced.items():
+            buffers[slot] = buffer_of(node)
+        wait = settings.DEBUG >= 2
+        for call in self.calls:
+            launch = [buffers[s] for s in call.slots]
+            if call.kernel is None:
+                execute.copy(launch[0], launch[1])
+                continue
+            seconds = call.kernel.run(launch, [values[v] for v in call.variables], wait)
+            GlobalCounters.kernels += 1
+            GlobalCounters.ops += call.kernel.flops
+            GlobalCounters.bytes += call.kernel.bytes
+            if seconds is not None:
+                GlobalCounters.seconds += seconds
+                execute.report.show_kernel(call.device, call.kernel, launch, seconds)
+
+    def fresh_buffer(self, slot: int) -> UOp:
+        """A new BUFFER node like the one this slot held."""
+        node = self.nodes[slot]
+        return new_buffer_node(node.arg.device, node.dtype, node.arg.size)
+
+
+class CaptureRecorder(Recorder):
+    """Builds a `CapturedProgram` from what runs. `known` says whether a buffer held a value before the capture."""
+
+    def __init__(self, is_known: Callable[[UOp], bool]) -> None:
+        self.program = CapturedProgram()
+        self._is_known = is_known
+
+    def ran(self, call: KernelCall | CopyCall, values: Sequence[int], schedule: Schedule) -> None:
+        program = self.program
+        if isinstance(call, CopyCall):
+            slots = (self._slot(call.destination), self._slot(call.source))
+            program.calls.append(CapturedCall(None, "", slots, ()))
+            return
+        slots = tuple(self._slot(b) for b in call.buffers)
+        for variable, value in zip(call.variables, values, strict=True):
+            if program.values.setdefault(variable, value) != value:
+                raise JitError(
+                    f"variable {variable.arg.name!r} takes two values in one jitted call; bind it once per call"
+                )
+        kernel = get_kernel(call.ast, call.device)
+        program.calls.append(CapturedCall(kernel, call.device, slots, tuple(call.variables)))
+
+    def _slot(self, node: UOp) -> int:
+        if node.op is not Op.BUFFER:
+            raise JitError(f"a kernel argument is not a buffer: {node}")
+        new = node not in self.program.slot_of
+        slot = self.program.slot(node)
+        if new and not self._is_known(node):
+            self.program.produced.add(slot)
+        return slot

@@ -1,0 +1,91 @@
+"""From a kernel's graph to something that runs: lowering, compilation, and the cache of both in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gradlet.base import settings
+from gradlet.codegen import pipeline
+from gradlet.engine import report
+from gradlet.graph.node import UOp
+from gradlet.graph.program import LinearProgram
+from gradlet.runtime.buffer import Buffer
+from gradlet.runtime.device import Device
+
+
+class Kernel(Protocol):
+    """A kernel ready to run on one device."""
+
+    name: str
+    flops: int
+    bytes: int
+
+    def run(self, buffers: Sequence[Buffer], values: Sequence[int], wait: bool) -> float | None:
+        """Launch; with `wait` return the seconds it took."""
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """Machine code behind the `Kernel` protocol."""
+
+    name: str
+    flops: int
+    bytes: int
+    linear: LinearProgram
+    program: Any
+
+    def run(self, buffers: Sequence[Buffer], values: Sequence[int], wait: bool) -> float | None:
+        return self.program(buffers, values, wait)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class InterpretedKernel:
+    """A kernel's graph run by the reference evaluator (device PYTHON)."""
+
+    name: str
+    flops: int
+    bytes: int
+    ast: UOp
+    backend: Any
+
+    def run(self, buffers: Sequence[Buffer], values: Sequence[int], wait: bool) -> float | None:
+        start = time.perf_counter()
+        self.backend.run(self.ast, buffers, values)
+        return time.perf_counter() - start if wait else None
+
+
+# Kernels by (graph, device, settings that change code). Equal kernels are the same node, so the look-up is by identity.
+_kernels: dict[tuple[Any, ...], Kernel] = {}
+KERNELS_KEPT = 8192
+
+
+def get_kernel(ast: UOp, device: str) -> Kernel:
+    """The kernel for this graph on this device: from the cache of this process, else compiled now."""
+    key = (ast, device, settings.codegen_key())
+    found = _kernels.get(key)
+    if found is None:
+        found = build_kernel(ast, device)
+        while len(_kernels) >= KERNELS_KEPT:
+            del _kernels[next(iter(_kernels))]
+        _kernels[key] = found
+    return found
+
+
+def build_kernel(ast: UOp, device: str) -> Kernel:
+    """Lower and compile one kernel, showing each step that DEBUG asks for."""
+    backend = Device[device]
+    if getattr(backend, "interprets", False):
+        return InterpretedKernel(ast.arg.name, 0, 0, ast, backend)
+    linear = pipeline.lower(ast, backend.target)
+    report.show_lowering(ast, linear, backend)
+    code = backend.compile(linear)
+    program = backend.load(linear.name, code, linear)
+    return CompiledKernel(linear.name, linear.flops, linear.bytes, linear, program)
+
+
+def forget_kernels() -> None:
+    """Drop every kernel of this process (tests and benchmarks of compile time)."""
+    _kernels.clear()

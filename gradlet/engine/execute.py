@@ -1,0 +1,164 @@
+"""Running schedules: `realize` turns lazy roots into memory, and remembers what every root became."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from gradlet.base import settings
+from gradlet.base.errors import JitError
+from gradlet.engine import report
+from gradlet.engine.compile import get_kernel
+from gradlet.graph.node import UOp, substitute, toposort
+from gradlet.ops.op import MOVEMENT, Op
+from gradlet.runtime.buffer import Buffer, buffer_of
+from gradlet.runtime.counters import GlobalCounters
+from gradlet.runtime.device import Device
+from gradlet.schedule.pipeline import CopyCall, KernelCall, Schedule, create_schedule
+from gradlet.target.target import Target
+
+# What a realised node became: a BUFFER behind movement ops. Weak, so an entry lives only as long as a lazy graph still
+# holds the node; the value never holds its key.
+_realized: WeakKeyDictionary[UOp, UOp] = WeakKeyDictionary()
+
+
+class Recorder:
+    """Receives every call that runs while a jitted function is captured."""
+
+    def ran(self, call: KernelCall | CopyCall, values: Sequence[int], schedule: Schedule) -> None:
+        """A call of `schedule` ran with these variable values."""
+        raise NotImplementedError
+
+
+_recorder: Recorder | None = None
+
+
+def set_recorder(recorder: Recorder | None) -> Recorder | None:
+    """Install a recorder (None stops recording) and return the one before."""
+    global _recorder
+    before = _recorder
+    _recorder = recorder
+    return before
+
+
+def recording() -> bool:
+    """Whether a jitted function is being captured right now."""
+    return _recorder is not None
+
+
+def refuse_in_capture(what: str, remedy: str) -> None:
+    """Raise when a jitted function does something that replay could not repeat.
+
+    Raises:
+        JitError: a capture is running.
+    """
+    if _recorder is not None:
+        raise JitError(f"{what} inside a jitted function would be frozen at the first call's value; {remedy}")
+
+
+def target_of(device: str) -> Target:
+    """Facts about a device, for the scheduler's prices."""
+    return Device[device].target  # type: ignore[no-any-return]
+
+
+def resolve(roots: Sequence[UOp]) -> list[UOp]:
+    """The graphs with every node that was realised before replaced by its buffer."""
+    if not _realized:
+        return list(roots)
+    known = {node: _realized[node] for node in toposort(roots) if node in _realized}
+    return substitute(roots, known) if known else list(roots)
+
+
+def base_buffer(node: UOp) -> UOp:
+    """The node below a chain of movement ops."""
+    while node.op in MOVEMENT:
+        node = node.src[0]
+    return node
+
+
+def schedule(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> Schedule:
+    """The kernels that would compute these roots."""
+    return create_schedule(resolve(roots), target_of, resolve(live))
+
+
+def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
+    """Compute the roots into memory.
+
+    Args:
+        roots: TENSOR-stage nodes.
+        live: graphs of other tensors still in use; they keep the values they were built on.
+
+    Returns:
+        For each root the node it became: a BUFFER behind movement ops.
+    """
+    resolved = resolve(roots)
+    plan = create_schedule(resolved, target_of, resolve(live))
+    run(plan)
+    results: dict[UOp, UOp] = {}
+    for root, node in zip(roots, resolved, strict=True):
+        result = plan.results[node]
+        results[root] = result
+        for key in (root, node):
+            if key is not result and key.op is not Op.BUFFER:
+                _remember(key, result)
+    _forget_overwritten(plan, resolved, results)
+    return results
+
+
+def _remember(key: UOp, result: UOp) -> None:
+    _realized[key] = result
+
+
+def overwritten_buffers(plan: Schedule, roots: Sequence[UOp]) -> set[UOp]:
+    """The buffers that held values before this schedule and that it writes in place."""
+    written = {c.buffers[slot] for c in plan.calls if isinstance(c, KernelCall) for slot in c.written}
+    return written & set(live_buffers(roots))
+
+
+def _forget_overwritten(plan: Schedule, roots: Sequence[UOp], results: dict[UOp, UOp]) -> None:
+    """Drop memories of older values of buffers that this schedule wrote in place."""
+    overwritten = overwritten_buffers(plan, roots)
+    if not overwritten:
+        return
+    fresh = set(results.values())
+    stale = [k for k, v in _realized.items() if base_buffer(v) in overwritten and v not in fresh]
+    for key in stale:
+        del _realized[key]
+
+
+def run(plan: Schedule) -> None:
+    """Run every call of a schedule in order."""
+    wait = settings.DEBUG >= 2
+    for call in plan.calls:
+        if isinstance(call, KernelCall):
+            values = [plan.values[v] for v in call.variables]
+            run_kernel(call, [buffer_of(b) for b in call.buffers], values, wait)
+        else:
+            values = []
+            copy(buffer_of(call.destination), buffer_of(call.source))
+        if _recorder is not None:
+            _recorder.ran(call, values, plan)
+
+
+def run_kernel(call: KernelCall, buffers: Sequence[Buffer], values: Sequence[int], wait: bool) -> None:
+    """Run one kernel on these buffers and count it."""
+    kernel = get_kernel(call.ast, call.device)
+    seconds = kernel.run(buffers, values, wait)
+    GlobalCounters.kernels += 1
+    GlobalCounters.ops += kernel.flops
+    GlobalCounters.bytes += kernel.bytes
+    if seconds is not None:
+        GlobalCounters.seconds += seconds
+        report.show_kernel(call.device, kernel, buffers, seconds)
+
+
+def copy(destination: Buffer, source: Buffer) -> None:
+    """Copy between devices through host memory."""
+    destination.copyin(source.memory())
+    report.show_copy(destination, source)
+
+
+def live_buffers(nodes: Iterable[UOp]) -> list[Any]:
+    """The BUFFER nodes that these graphs read."""
+    return [n for n in toposort(nodes) if n.op is Op.BUFFER]
