@@ -80,7 +80,7 @@ class DType:
             return False
         if self.kind == "x":
             return -(2**62)
-        return 0 if self.kind == "u" else -(2 ** (self.bits - 1))
+        return 0 if self.kind == "u" else -(1 << (self.bits - 1))
 
     @property
     def max(self) -> Scalar:
@@ -91,7 +91,7 @@ class DType:
             return True
         if self.kind == "x":
             return 2**62
-        return 2**self.bits - 1 if self.kind == "u" else 2 ** (self.bits - 1) - 1
+        return (1 << self.bits) - 1 if self.kind == "u" else (1 << (self.bits - 1)) - 1
 
     def __repr__(self) -> str:
         return f"dtypes.{self.name}" if self.count == 1 else f"dtypes.{self.name}.vec({self.count})"

@@ -1,21 +1,21 @@
 """Every exception gradlet raises. User mistakes and compiler faults are different branches of one tree.
 
-    GradletError
-    ├── UserError            the caller can fix it; the message names the argument and the remedy
-    │   ├── ShapeError       (also a ValueError)
-    │   ├── DTypeError       (also a TypeError)
-    │   ├── IndexingError    (also an IndexError)
-    │   ├── ArgumentError    (also a ValueError)
-    │   ├── DeviceError      (also a RuntimeError)
-    │   ├── SettingError     (also a ValueError): a bad environment variable or Context value
-    │   ├── FileFormatError  (also a ValueError): a truncated, hostile or unknown file
-    │   ├── GradientError    (also a RuntimeError)
-    │   ├── JitError         (also a RuntimeError)
-    │   └── MissingExtraError (also an ImportError): an optional dependency is not installed
-    └── CompilerError        a fault of gradlet itself; the message names the pass and the node
-        ├── SpecError        a graph breaks the rules of its stage
-        ├── RewriteError     rewriting loops or does not end
-        └── RenderError      code generation failed
+GradletError
+├── UserError            the caller can fix it; the message names the argument and the remedy
+│   ├── ShapeError       (also a ValueError)
+│   ├── DTypeError       (also a TypeError)
+│   ├── IndexingError    (also an IndexError)
+│   ├── ArgumentError    (also a ValueError)
+│   ├── DeviceError      (also a RuntimeError)
+│   ├── SettingError     (also a ValueError): a bad environment variable or Context value
+│   ├── FileFormatError  (also a ValueError): a truncated, hostile or unknown file
+│   ├── GradientError    (also a RuntimeError)
+│   ├── JitError         (also a RuntimeError)
+│   └── MissingExtraError (also an ImportError): an optional dependency is not installed
+└── CompilerError        a fault of gradlet itself; the message names the pass and the node
+    ├── SpecError        a graph breaks the rules of its stage
+    ├── RewriteError     rewriting loops or does not end
+    └── RenderError      code generation failed
 """
 
 

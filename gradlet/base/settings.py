@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 from gradlet.base.errors import SettingError
@@ -48,18 +49,21 @@ class Setting:
         return self.check(text)
 
     def check(self, value: Any) -> Any:
-        if self.allowed is not None and value not in self.allowed:
+        """The value itself, with a bool as 0 or 1.
+
+        Raises:
+            SettingError: not of the right type, or not among the allowed values.
+        """
+        if not isinstance(value, type(self.default)) or (self.allowed is not None and value not in self.allowed):
             raise SettingError(f"{self.name}={value!r}: expected {self.describe()}")
-        if not isinstance(value, type(self.default)):
-            raise SettingError(f"{self.name}={value!r}: expected {self.describe()}")
-        return value
+        return int(value) if isinstance(value, bool) else value
 
     def describe(self) -> str:
         """The good values, in words."""
         if isinstance(self.allowed, range):
             return f"an integer from {self.allowed.start} to {self.allowed.stop - 1}"
         if self.allowed is not None:
-            return "one of " + ", ".join(str(v) for v in self.allowed)
+            return "one of " + ", ".join(str(v) for v in self.allowed if v != "")
         return "an integer" if isinstance(self.default, int) else "text"
 
     def __bool__(self) -> bool:
@@ -76,22 +80,22 @@ class Setting:
 
 
 DEBUG = Setting("DEBUG", 0, "1 totals, 2 a line a kernel, 3 opts and ranges, 4 code, 5 linear program, 6 passes",
-                allowed=range(0, 7))  # fmt: skip
+                allowed=range(7))  # fmt: skip
 DEV = Setting("DEV", "", "default device: CPU, PYTHON or NULL; NULL:TRIPLE compiles for another target", "runtime")
-SPEC = Setting("SPEC", 0, "1 checks the graph between every two passes", allowed=range(0, 2))
-NOOPT = Setting("NOOPT", 0, "1 turns the kernel heuristic off: plain loops", "codegen", allowed=range(0, 2))
+SPEC = Setting("SPEC", 0, "1 checks the graph between every two passes", allowed=range(2))
+NOOPT = Setting("NOOPT", 0, "1 turns the kernel heuristic off: plain loops", "codegen", allowed=range(2))
 NUM_THREADS = Setting("NUM_THREADS", 0, "threads of the CPU device; 0 means all available cores", "runtime",
-                      allowed=range(0, 1025))  # fmt: skip
+                      allowed=range(1025))  # fmt: skip
 STRICT_FLOAT = Setting("STRICT_FLOAT", 0, "1 allows only bit-exact floating point rewrites", "codegen",
-                       allowed=range(0, 2))  # fmt: skip
-CACHE = Setting("CACHE", 1, "0 turns the kernel cache on disk off", "runtime", allowed=range(0, 2))
+                       allowed=range(2))  # fmt: skip
+CACHE = Setting("CACHE", 1, "0 turns the kernel cache on disk off", "runtime", allowed=range(2))
 CACHEDIR = Setting("CACHEDIR", "", "folder of the kernel cache; default follows XDG_CACHE_HOME", "runtime")
 XDG_CACHE_HOME = Setting("XDG_CACHE_HOME", "", "the user's cache folder", "runtime")
-CPU_FEATURES = Setting("CPU_FEATURES", "", "vector ISA of the CPU device: avx512, avx2, sse or neon; default: the host's",
-                       "codegen", allowed=("", "avx512", "avx2", "sse", "neon"))  # fmt: skip
+CPU_FEATURES = Setting("CPU_FEATURES", "", "vector ISA of the CPU device; default: the best the host has", "codegen",
+                       allowed=("", "avx512", "avx2", "sse", "neon"))  # fmt: skip
 FUSE = Setting("FUSE", 1, "0 runs one kernel an operation (for measuring what fusion is worth)", "schedule",
-               allowed=range(0, 2))  # fmt: skip
-SCHEDULE_CACHE = Setting("SCHEDULE_CACHE", 1, "0 schedules every call anew", "schedule", allowed=range(0, 2))
+               allowed=range(2))  # fmt: skip
+SCHEDULE_CACHE = Setting("SCHEDULE_CACHE", 1, "0 schedules every call anew", "schedule", allowed=range(2))
 
 SETTINGS: dict[str, Setting] = {s.name: s for s in globals().copy().values() if isinstance(s, Setting)}
 
@@ -110,7 +114,9 @@ def schedule_key() -> tuple[tuple[str, Any], ...]:
 def scope(**values: Any) -> Iterator[None]:
     """Set settings for a block and restore them after, also when the block raises.
 
-    >>> with scope(DEBUG=0): pass
+    >>> with scope(DEBUG=2):
+    ...     DEBUG.value
+    2
 
     Raises:
         SettingError: unknown name or bad value; nothing is changed then.
@@ -151,6 +157,7 @@ class Context:
         self._entered.pop().__exit__(*details)
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             with Context(**self.values):
                 return function(*args, **kwargs)
