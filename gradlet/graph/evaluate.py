@@ -1,0 +1,7 @@
+"""The reference evaluator, one entry a stage: `evaluate` (tensor), `run_kernel` (kernel), `run_linear` (linear)."""
+
+from __future__ import annotations
+
+from gradlet.graph.evaluate_tensor import evaluate
+
+__all__ = ["evaluate"]
