@@ -1,0 +1,1 @@
+"""Reverse-mode differentiation: a graph in, a graph of its gradients out."""

@@ -1,0 +1,107 @@
+"""The reverse walk: gradients of one root with respect to any of the nodes it is computed from, as graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradlet.base.errors import CompilerError, GradientError
+from gradlet.grad.derivatives import DERIVATIVES, source_gradient
+from gradlet.grad.shapes import spread
+from gradlet.graph.node import UOp, toposort
+from gradlet.ops.op import SCALAR_LEAVES
+
+
+def gradients(root: UOp, seed: UOp | None, targets: Sequence[UOp]) -> list[UOp | None]:
+    """Gradient of `root` with respect to each target, as graphs of the same shape and dtype as the targets.
+
+    Args:
+        root: what is differentiated, of a float dtype.
+        seed: gradient of the root itself, shaped like it; None means 1 and needs a root of one element.
+        targets: nodes of the root's graph.
+
+    Returns:
+        A graph a target, None for a target that no gradient reaches.
+
+    Raises:
+        GradientError: a root or target that is no float, a seed missing or of the wrong shape or dtype, or a target
+            that is a bare constant (equal constants are one node, so its uses cannot be told apart).
+    """
+    start = _check_seed(root, seed)
+    for position, target in enumerate(targets):
+        _check_target(position, target)
+    wanted = set(targets)
+    order = toposort((root,))
+    carries = _between(order, wanted)
+    pending: dict[UOp, list[UOp]] = {root: [start]}
+    found: dict[UOp, UOp] = {}
+    for node in reversed(order):
+        contributions = pending.pop(node, None)
+        if contributions is None:
+            continue
+        gradient = balanced_sum(contributions)
+        if node in wanted:
+            found[node] = gradient
+        for position, source in enumerate(node.src):
+            if source not in carries:
+                continue
+            part = source_gradient(node, position, gradient)
+            if part is None:
+                continue
+            if part.dtype is not source.dtype:
+                raise CompilerError(f"derivative of {node.op.name}: dtype {part.dtype} for a source of {source.dtype}")
+            pending.setdefault(source, []).append(part)
+    return [found.get(target) for target in targets]
+
+
+def balanced_sum(terms: Sequence[UOp]) -> UOp:
+    """Sum in a tree of logarithmic depth: less rounding than a chain, and a shallow graph for a node of many uses."""
+    level = list(terms)
+    while len(level) > 1:
+        pairs = [level[i] + level[i + 1] for i in range(0, len(level) - 1, 2)]
+        level = pairs + level[len(pairs) * 2 :]
+    return level[0]
+
+
+def _between(order: Sequence[UOp], wanted: set[UOp]) -> set[UOp]:
+    """The nodes that a gradient passes on its way to a target, the targets included."""
+    carries: set[UOp] = set()
+    for node in order:
+        if not node.dtype.is_float:
+            continue
+        if node in wanted:
+            carries.add(node)
+            continue
+        rules = DERIVATIVES.get(node.op)
+        if rules is not None and any(
+            rule is not None and source in carries for rule, source in zip(rules, node.src, strict=True)
+        ):
+            carries.add(node)
+    return carries
+
+
+def _check_seed(root: UOp, seed: UOp | None) -> UOp:
+    if not root.dtype.is_float:
+        raise GradientError(f"only floats have gradients; the root is {root.dtype}: cast it to a float first")
+    if seed is None:
+        if any(size != 1 for size in root.shape):
+            raise GradientError(
+                f"the root has shape {root.shape}, not one element: reduce it (for example `.sum()`), "
+                "or pass the gradient of the root, shaped like it"
+            )
+        return spread(UOp.const(root.dtype, 1.0), root.shape)
+    if seed.dtype is not root.dtype:
+        raise GradientError(f"the root is {root.dtype} but the gradient passed for it {seed.dtype}: cast it")
+    if seed.shape != root.shape and seed.op not in SCALAR_LEAVES:
+        raise GradientError(f"the root has shape {root.shape} but the gradient passed for it {seed.shape}")
+    return spread(seed, root.shape)
+
+
+def _check_target(position: int, target: UOp) -> None:
+    if not target.dtype.is_float:
+        raise GradientError(
+            f"target {position} is {target.dtype}: only floats have gradients, cast it to a float first"
+        )
+    if target.op in SCALAR_LEAVES:
+        raise GradientError(
+            f"target {position} is a bare constant, and equal constants are one node: give it memory of its own first"
+        )
