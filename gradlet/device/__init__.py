@@ -1,0 +1,1 @@
+"""Backends, one folder each; they know the layers below and never one another."""

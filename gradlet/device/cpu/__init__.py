@@ -1,0 +1,1 @@
+"""The CPU: LLVM machine code, a native thread pool, host memory."""

@@ -1,0 +1,1 @@
+"""Linear programs as source text."""

@@ -1,0 +1,1 @@
+"""Memory, devices, counters and the cache of compiled kernels."""

@@ -1,0 +1,124 @@
+"""`Target`: the facts about a machine that scheduling, optimising, code generation and rendering ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from gradlet.base.dtype import DType, dtypes
+from gradlet.base.errors import ArgumentError
+from gradlet.ops.op import Op
+
+_INTEGERS: Final = frozenset(d for d in dtypes.all() if d.is_int or d.is_bool) | {dtypes.index}
+_CPU_DTYPES: Final = _INTEGERS | {dtypes.float32, dtypes.float64}
+TRANSCENDENTAL: Final = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.POW})
+
+
+@dataclass(frozen=True)
+class Target:
+    """One kind of machine. Rates and sizes are typical figures: they set prices, never correctness.
+
+    Attributes:
+        name: short name, e.g. `avx512`.
+        triple: LLVM target triple.
+        cpu: LLVM processor name.
+        features: LLVM feature string added to the processor's own.
+        kind: `cpu` (threads and vectors) or `gpu` (workgroups of lanes).
+        vector_bits: widest vector register; 32 on a GPU, where lanes are threads.
+        vector_registers: how many of them one thread has.
+        cores: hardware threads (CPU) or compute units (GPU) that work in parallel.
+        l1_bytes: nearest data cache of a core, or shared memory of a workgroup.
+        l2_bytes: second cache, per core on a CPU.
+        llc_bytes: last cache before memory, shared.
+        flops_per_second: peak of float32 with all cores.
+        bytes_per_second: memory bandwidth with all cores.
+        launch_ps: cost of starting one kernel, in picoseconds.
+        fma: whether a multiply-add is one instruction.
+        max_args: most buffers one kernel may take.
+        max_threads: most lanes of a workgroup, 1 on a CPU.
+        native_dtypes: scalar types with arithmetic; others are only loaded, stored, selected and cast.
+        library: whether transcendental functions of float64 can be called (libm).
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    kind: Literal["cpu", "gpu"]
+    vector_bits: int
+    vector_registers: int
+    cores: int
+    l1_bytes: int
+    l2_bytes: int
+    llc_bytes: int
+    flops_per_second: int
+    bytes_per_second: int
+    launch_ps: int
+    fma: bool
+    max_args: int
+    max_threads: int
+    native_dtypes: frozenset[DType]
+    library: bool
+
+    @property
+    def key(self) -> str:
+        """Everything about the target that machine code depends on, given the kernel's source text."""
+        return f"{self.triple}/{self.cpu}/{self.features}"
+
+    def lanes(self, dtype: DType) -> int:
+        """How many values of this type fill one vector register."""
+        return max(1, self.vector_bits // (8 * dtype.scalar.itemsize))
+
+    def supports(self, op: Op, dtype: DType) -> bool:
+        """Whether the renderer has this element-wise op on this type; code generation decomposes the rest."""
+        scalar = dtype.scalar
+        if op in (Op.CAST, Op.BITCAST, Op.WHERE):
+            return True
+        if op in TRANSCENDENTAL:
+            return self.library and scalar is dtypes.float64
+        return scalar in self.native_dtypes
+
+
+def _x86(name: str, cpu: str, features: str, vector_bits: int, vector_registers: int, fma: bool) -> Target:
+    # Per core and clock: two vector units, each with a multiply and an add; 2.5 GHz and four cores stand for any machine.
+    flops = 4 * 2_500_000_000 * 2 * 2 * (vector_bits // 32)
+    return Target(
+        name=name, triple="x86_64-unknown-linux-gnu", cpu=cpu, features=features, kind="cpu", vector_bits=vector_bits,
+        vector_registers=vector_registers, cores=4, l1_bytes=32 * 1024, l2_bytes=1024 * 1024,
+        llc_bytes=16 * 1024 * 1024, flops_per_second=flops, bytes_per_second=30_000_000_000, launch_ps=2_000_000,
+        fma=fma, max_args=4096, max_threads=1, native_dtypes=_CPU_DTYPES, library=True,
+    )  # fmt: skip
+
+
+# The processor names are the published levels of x86-64, so code runs on every machine of the level.
+AVX512: Final = _x86("avx512", "x86-64-v4", "-prefer-256-bit", 512, 32, fma=True)
+AVX2: Final = _x86("avx2", "x86-64-v3", "", 256, 16, fma=True)
+SSE: Final = _x86("sse", "x86-64-v2", "", 128, 16, fma=False)
+NEON: Final = replace(
+    AVX2, name="neon", triple="aarch64-unknown-linux-gnu", cpu="generic", features="+neon", vector_bits=128,
+    vector_registers=32, flops_per_second=4 * 2_500_000_000 * 2 * 2 * 4,
+)  # fmt: skip
+NVPTX: Final = Target(
+    name="nvptx", triple="nvptx64-nvidia-cuda", cpu="sm_90", features="", kind="gpu", vector_bits=32,
+    vector_registers=255, cores=132, l1_bytes=228 * 1024, l2_bytes=50 * 1024 * 1024, llc_bytes=50 * 1024 * 1024,
+    flops_per_second=60_000_000_000_000, bytes_per_second=3_000_000_000_000, launch_ps=3_000_000, fma=True,
+    max_args=500, max_threads=1024, native_dtypes=_CPU_DTYPES | {dtypes.float16}, library=False,
+)  # fmt: skip
+AMDGPU: Final = replace(
+    NVPTX, name="amdgpu", triple="amdgcn-amd-amdhsa", cpu="gfx1100", vector_registers=256, cores=96,
+    l1_bytes=64 * 1024, l2_bytes=6 * 1024 * 1024, llc_bytes=96 * 1024 * 1024, bytes_per_second=960_000_000_000,
+)  # fmt: skip
+
+TARGETS: Final[dict[str, Target]] = {t.name: t for t in (AVX512, AVX2, SSE, NEON, NVPTX, AMDGPU)}
+
+
+def by_name(name: str) -> Target:
+    """The target called `name`.
+
+    Raises:
+        ArgumentError: no such target.
+    """
+    found = TARGETS.get(name)
+    if found is None:
+        raise ArgumentError(f"unknown target {name!r}; use one of: {', '.join(TARGETS)}")
+    return found
