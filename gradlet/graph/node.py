@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import gc
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
 from operator import attrgetter
+from threading import Lock
 from typing import Any, Final
 from weakref import ref
 
 from gradlet.base.dtype import DType, as_scalar, dtypes
+from gradlet.base.errors import DTypeError
+from gradlet.graph import infer
 from gradlet.ops.elementwise import ElementwiseMixin
-from gradlet.ops.op import COMPARE, COMMUTATIVE, Op
+from gradlet.ops.op import COMMUTATIVE, COMPARE, Op
 
 by_uid: Final = attrgetter("uid")
 
+# `kind` is the op's number, except that the constants 0 and 1 have their own, so that `x + 0` and `x * 1` are
+# decided by looking up a signature.
+KIND_ZERO: Final = 62
+KIND_ONE: Final = 63
+
+# Members of an enum are slow to reach through their class; the hot functions use these.
+_CONST: Final = Op.CONST
+_ADD: Final = Op.ADD
+_MUL: Final = Op.MUL
+_IDIV: Final = Op.IDIV
+_MOD: Final = Op.MOD
+_CMPLT: Final = Op.CMPLT
+_WHERE: Final = Op.WHERE
+_BOOL: Final = dtypes.bool
+
 
 class _Entry(ref):  # type: ignore[type-arg]
+    """A weak reference to a node that knows its key, so that one callback per op can remove it."""
+
     __slots__ = ("key",)
     key: Any
-
-
-_tables: Final[list[dict[Any, _Entry]]] = [{} for _ in range(max(Op) + 1)]
-_next_uid: int = 0
 
 
 class UOp(ElementwiseMixin):
@@ -32,36 +51,98 @@ class UOp(ElementwiseMixin):
         src: the nodes it reads, in order.
         arg: the op's typed argument or None.
         uid: creation number; sources always have a smaller one, so sorting by uid is a topological order.
+            It depends on history: never use it for keys, names or the order of emitted code.
+        mask: bit `op` is set for every op in the subtree.
+        kind: the op's number, or KIND_ZERO and KIND_ONE for the constants 0 and 1.
+        sig: op | kind of the first source << 8 | kind of the second source << 16.
+        stable: bit set for every rule set that is known to change nothing in the subtree.
+        stamp: scratch of the traversal in progress.
     """
 
-    __slots__ = ("op", "dtype", "src", "arg", "uid", "_shape", "_bounds", "_ranges", "__weakref__")
+    __slots__ = (
+        "op", "dtype", "src", "arg", "uid", "mask", "kind", "sig", "stable", "stamp",
+        "_shape", "_bounds", "_ranges", "__weakref__",
+    )  # fmt: skip
     op: Op
     dtype: DType
     src: tuple[UOp, ...]
     arg: Any
     uid: int
+    mask: int
+    kind: int
+    sig: int
+    stable: int
+    stamp: int
+    # Inferred once and kept; unset until asked for.
+    _shape: tuple[int, ...]
+    _bounds: tuple[Any, Any]
+    _ranges: tuple[UOp, ...]
 
     # construction
     @staticmethod
     def const(dtype: DType, value: Any) -> UOp:
         """A constant, exact in `dtype`; for vectors the scalar in every lane."""
-        return mk(Op.CONST, dtype, (), as_scalar(value, dtype))
+        if value.__class__ is int and dtype.kind == "x":
+            return mk(_CONST, dtype, (), value)
+        return mk(_CONST, dtype, (), as_scalar(value, dtype))
 
     def coerce(self, value: Any) -> UOp:
-        return value if isinstance(value, UOp) else UOp.const(self.dtype, value)
+        """A Python scalar as a constant of this node's dtype; nodes pass unchanged.
+
+        Raises:
+            DTypeError: a fraction for an integer node.
+        """
+        if value.__class__ is UOp:
+            return value  # type: ignore[no-any-return]
+        if isinstance(value, float) and self.dtype.kind != "f" and not value.is_integer():
+            raise DTypeError(f"constant {value!r} does not fit a node of type {self.dtype.name}; cast the node first")
+        return UOp.const(self.dtype, value)
 
     def alu(self, op: Op, *others: UOp) -> UOp:
-        """Apply an element-wise op; constants of commutative binary ops go to the right."""
-        src: tuple[UOp, ...] = (self, *others)
-        if op in COMMUTATIVE and self.op is Op.CONST and others[0].op is not Op.CONST:
-            src = (others[0], self)
+        """Apply an element-wise op."""
         if op in COMPARE:
-            dtype = dtypes.bool.vec(self.dtype.count)
-        elif op is Op.WHERE:
+            dtype = _BOOL.vec(self.dtype.count)
+        elif op is _WHERE:
             dtype = others[0].dtype
         else:
             dtype = self.dtype
-        return mk(op, dtype, src, None)
+        return mk(op, dtype, (self, *others), None)
+
+    # The frequent operators go to `mk` directly.
+    def add(self, other: Any) -> UOp:
+        """`self + other`, element by element."""
+        return mk(_ADD, self.dtype, (self, other if other.__class__ is UOp else self.coerce(other)), None)
+
+    def mul(self, other: Any) -> UOp:
+        """`self * other`, element by element."""
+        return mk(_MUL, self.dtype, (self, other if other.__class__ is UOp else self.coerce(other)), None)
+
+    def sub(self, other: Any) -> UOp:
+        """`self - other`, element by element."""
+        return mk(_ADD, self.dtype, (self, self.coerce(other).neg()), None)
+
+    def neg(self) -> UOp:
+        """`-self`; a constant is negated at once."""
+        if self.op is _CONST:
+            return UOp.const(self.dtype, -self.arg)
+        return mk(_MUL, self.dtype, (self, UOp.const(self.dtype, -1)), None)
+
+    def __add__(self, other: Any) -> UOp:
+        return mk(_ADD, self.dtype, (self, other if other.__class__ is UOp else self.coerce(other)), None)
+
+    def __mul__(self, other: Any) -> UOp:
+        return mk(_MUL, self.dtype, (self, other if other.__class__ is UOp else self.coerce(other)), None)
+
+    def __floordiv__(self, other: Any) -> UOp:
+        return mk(_IDIV, self.dtype, (self, other if other.__class__ is UOp else self.coerce(other)), None)
+
+    def __mod__(self, other: Any) -> UOp:
+        return mk(_MOD, self.dtype, (self, other if other.__class__ is UOp else self.coerce(other)), None)
+
+    def __lt__(self, other: Any) -> UOp:
+        dtype = self.dtype
+        other = other if other.__class__ is UOp else self.coerce(other)
+        return mk(_CMPLT, _BOOL if dtype.count == 1 else _BOOL.vec(dtype.count), (self, other), None)
 
     def cast(self, dtype: DType) -> UOp:
         """Convert values to `dtype` (lane count is kept)."""
@@ -76,7 +157,8 @@ class UOp(ElementwiseMixin):
     def where(self, if_true: Any, if_false: Any) -> UOp:
         """`if_true` where this bool is True, else `if_false`; one of them must be a node."""
         like = if_true if isinstance(if_true, UOp) else if_false
-        return self.alu(Op.WHERE, like.coerce(if_true), like.coerce(if_false))
+        if_true, if_false = like.coerce(if_true), like.coerce(if_false)
+        return mk(_WHERE, like.dtype, (self, if_true, if_false), None)
 
     def replace(self, **fields: Any) -> UOp:
         """The node with some of op, dtype, src, arg changed."""
@@ -99,77 +181,198 @@ class UOp(ElementwiseMixin):
     def shape(self) -> tuple[int, ...]:
         """Shape of the value; () for scalars and for everything inside a kernel."""
         try:
-            return self._shape  # type: ignore[has-type,no-any-return]
+            return self._shape
         except AttributeError:
-            from gradlet.graph import infer
+            shape: tuple[int, ...] = infer.shape(self)
+            return shape
 
-            return infer.shape(self)
+    @property
+    def ranges(self) -> tuple[UOp, ...]:
+        """The RANGE nodes this value depends on and no REDUCE has closed, ordered by their number."""
+        try:
+            return self._ranges
+        except AttributeError:
+            ranges: tuple[UOp, ...] = infer.ranges(self)
+            return ranges
 
     def __repr__(self) -> str:
-        from gradlet.graph import text
-
-        return text.one_line(self)
+        sources = ", ".join(s.op.name if s.op is not _CONST else repr(s.arg) for s in self.src[:8])
+        more = f", ... {len(self.src)} in all" if len(self.src) > 8 else ""
+        arg = "" if self.arg is None else f" {self.arg!r}"
+        return f"{self.op.name}[{self.dtype!r}]({sources}{more}){arg}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (mk, (self.op, self.dtype, self.src, self.arg))
+        return (_unpickle, (_flatten(self),))
 
 
-def mk(op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
-    """The node with these fields: the living one if it exists, else a new one."""
-    global _next_uid
-    key: Any = (src, arg, dtype)
-    if op is Op.CONST:
-        key = (repr(arg), type(arg), dtype)  # keeps 0.0 from -0.0 and 1 from True; finds NaN
-    table = _tables[op]
-    entry = table.get(key)
-    if entry is not None:
-        found = entry()
-        if found is not None:
-            return found  # type: ignore[no-any-return]
-    node = object.__new__(UOp)
-    node.op = op
-    node.dtype = dtype
-    node.src = src
-    node.arg = arg
-    node.uid = _next_uid
-    _next_uid += 1
-    entry = _Entry(node, table_callback(table))
-    entry.key = key
-    table[key] = entry
-    return node
+_new: Final = object.__new__
+_next_uid: Final = count(1).__next__  # one C call: atomic between threads
+_tables: Final[list[dict[Any, _Entry]]] = [{} for _ in range(64)]
+_forget: Final[list[Any]] = []  # callback of each op's table
+_MASK: Final[list[int]] = [1 << n for n in range(62)]
 
 
-def table_callback(table: dict[Any, _Entry]) -> Any:
+def _make_forget(table: dict[Any, _Entry]) -> Any:
     def forget(entry: _Entry) -> None:
+        # The key may already belong to a younger node.
         if table.get(entry.key) is entry:
             del table[entry.key]
 
     return forget
 
 
+for _table in _tables:
+    _forget.append(_make_forget(_table))
+
+
+def mk(op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
+    """The node with these fields: the living one if it exists, else a new one.
+
+    A constant first source of a commutative op moves to the right, so that rules need one order only.
+    """
+    key: Any
+    if op is _CONST:
+        # Keeps 0.0 from -0.0 and 1 from 1.0 and True; finds NaN, which is not equal to itself.
+        key = (arg if arg and arg == arg else repr(arg), arg.__class__, dtype)
+    else:
+        key = (src, arg, dtype)
+    table = _tables[op]
+    entry = table.get(key)
+    if entry is not None:
+        found = entry()
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+    mask = _MASK[op]
+    count = len(src)
+    if count == 2:
+        first, second = src
+        if first.op is _CONST and op in COMMUTATIVE and second.op is not _CONST:
+            return mk(op, dtype, (second, first), arg)
+        mask |= first.mask | second.mask
+        sig = op | first.kind << 8 | second.kind << 16
+        kind: int = op
+    elif count == 1:
+        first = src[0]
+        mask |= first.mask
+        sig = op | first.kind << 8
+        kind = op
+    elif count == 0:
+        sig = op
+        kind = op
+        if op is _CONST:
+            if not arg:
+                kind = KIND_ZERO
+            elif arg == 1:
+                kind = KIND_ONE
+    else:
+        for source in src:
+            mask |= source.mask
+        sig = op | src[0].kind << 8 | src[1].kind << 16
+        kind = op
+    node = _new(UOp)
+    node.op = op
+    node.dtype = dtype
+    node.src = src
+    node.arg = arg
+    node.uid = _next_uid()
+    node.mask = mask
+    node.kind = kind
+    node.sig = sig
+    node.stable = 0
+    node.stamp = 0
+    new = _Entry(node, _forget[op])
+    new.key = key
+    entry = table.setdefault(key, new)
+    if entry is not new:
+        # Another thread was faster, or the old node died and its callback has yet to run.
+        found = entry()
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+        table[key] = new
+    return node
+
+
+# Stamps are one scratch slot of all nodes: a traversal collects under this lock and calls nothing meanwhile.
+stamp_lock: Final = Lock()
+next_stamp: Final = count(1).__next__
+
+
 def toposort(roots: Iterable[UOp]) -> list[UOp]:
     """All nodes below and including the roots, sources first, each once."""
-    out = list(dict.fromkeys(roots))
-    seen = set(out)
-    for node in out:
-        for source in node.src:
-            if source not in seen:
-                seen.add(source)
-                out.append(source)
+    with stamp_lock:
+        stamp = next_stamp()
+        out = []
+        for node in roots:
+            if node.stamp != stamp:
+                node.stamp = stamp
+                out.append(node)
+        for node in out:  # grows while it is walked
+            for source in node.src:
+                if source.stamp != stamp:
+                    source.stamp = stamp
+                    out.append(source)
+    out.sort(key=by_uid)
+    return out
+
+
+def collect(roots: Iterable[UOp], stable: int) -> list[UOp]:
+    """Like `toposort`, without entering subgraphs that have all the `stable` bits."""
+    with stamp_lock:
+        stamp = next_stamp()
+        out = []
+        for node in roots:
+            if node.stamp != stamp and not node.stable & stable:
+                node.stamp = stamp
+                out.append(node)
+        for node in out:
+            for source in node.src:
+                if source.stamp != stamp and not source.stable & stable:
+                    source.stamp = stamp
+                    out.append(source)
     out.sort(key=by_uid)
     return out
 
 
 def substitute(roots: Iterable[UOp], replacements: Mapping[UOp, UOp]) -> list[UOp]:
-    """Replace keys by values in all graphs at once."""
+    """Replace keys by values in all graphs at once; keys inside values are not replaced again."""
     roots = list(roots)
     new: dict[UOp, UOp] = {}
     for node in toposort(roots):
         found = replacements.get(node)
         if found is not None:
             new[node] = found
-        elif node.src:
-            src = tuple(new.get(s, s) for s in node.src)
-            if src != node.src:
-                new[node] = mk(node.op, node.dtype, src, node.arg)
+            continue
+        for source in node.src:
+            if source in new:
+                new[node] = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
+                break
     return [new.get(r, r) for r in roots]
+
+
+def _flatten(root: UOp) -> list[tuple[Op, DType, tuple[int, ...], Any]]:
+    """The graph as a list of fields, sources as positions in the list: pickles without recursion on depth."""
+    nodes = toposort((root,))
+    number = {node: position for position, node in enumerate(nodes)}
+    return [(n.op, n.dtype, tuple([number[s] for s in n.src]), n.arg) for n in nodes]
+
+
+def _unpickle(rows: list[tuple[Op, DType, tuple[int, ...], Any]]) -> UOp:
+    nodes: list[UOp] = []
+    for op, dtype, sources, arg in rows:
+        nodes.append(mk(op, dtype, tuple([nodes[s] for s in sources]), arg))
+    return nodes[-1]
+
+
+@contextmanager
+def no_gc() -> Iterator[None]:
+    """Run a block without Python's cyclic garbage collector.
+
+    Graphs are acyclic and freed by reference counts; the collector would only walk them again and again.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,178 @@
+"""What follows from a node's sources: shape, result dtype, open ranges. Works on anything with the fields of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from gradlet.base.dtype import DType, dtypes
+from gradlet.ops.op import COMPARE, ELEMENTWISE, SCALAR_LEAVES, Op
+
+
+Shape = tuple[int, ...]
+
+
+def shape(node: Any) -> Shape:
+    """Shape of a node; inferred from the sources, without recursion, and kept in the node."""
+    try:
+        return node._shape  # type: ignore[no-any-return]
+    except AttributeError:
+        pass
+    stack = [node]
+    while stack:
+        top = stack[-1]
+        function = _SHAPE.get(top.op)
+        if function is None:
+            top._shape = ()
+            stack.pop()
+            continue
+        waiting = [s for s in top.src if not _has_shape(s)]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        top._shape = function(top)
+        stack.pop()
+    return node._shape  # type: ignore[no-any-return]
+
+
+def _has_shape(node: Any) -> bool:
+    try:
+        node._shape
+    except AttributeError:
+        return False
+    return True
+
+
+def _elementwise(node: Any) -> Shape:
+    for source in node.src:
+        if source._shape or source.op not in SCALAR_LEAVES:
+            return source._shape  # type: ignore[no-any-return]
+    return ()
+
+
+def _first(node: Any) -> Shape:
+    return node.src[0]._shape  # type: ignore[no-any-return]
+
+
+def _window(node: Any) -> Shape:
+    sizes = list(node.src[0]._shape)
+    sizes[node.arg.axis] = node.arg.size
+    return tuple(sizes)
+
+
+def _pad(node: Any) -> Shape:
+    return tuple([size + before + after for size, (before, after) in zip(node.src[0]._shape, node.arg.pads)])
+
+
+def _permute(node: Any) -> Shape:
+    source = node.src[0]._shape
+    return tuple([source[axis] for axis in node.arg.axes])
+
+
+def _stride(node: Any) -> Shape:
+    return tuple([-(-size // step) for size, step in zip(node.src[0]._shape, node.arg.steps)])
+
+
+def _reduce(node: Any) -> Shape:
+    axes = node.arg.axes
+    return tuple([size for axis, size in enumerate(node.src[0]._shape) if axis not in axes])
+
+
+def _gather(node: Any) -> Shape:
+    table, index = node.src
+    return index._shape + table._shape[1:]  # type: ignore[no-any-return]
+
+
+# Ops that are not listed have shape ().
+_SHAPE: Final[dict[Op, Callable[[Any], Shape]]] = {
+    Op.BUFFER: lambda node: (node.arg.size,),
+    Op.RESHAPE: lambda node: node.arg.shape,
+    Op.EXPAND: lambda node: node.arg.shape,
+    Op.PERMUTE: _permute,
+    Op.PAD: _pad,
+    Op.SHRINK: lambda node: tuple([high - low for low, high in node.arg.bounds]),
+    Op.FLIP: _first,
+    Op.STRIDE: _stride,
+    Op.WINDOW: _window,
+    Op.UNWINDOW: _window,
+    Op.REDUCE_AXES: _reduce,
+    Op.GATHER: _gather,
+    Op.SCATTER: _first,
+    Op.CONTIGUOUS: _first,
+    Op.COPY: _first,
+    Op.DETACH: _first,
+    Op.WRITE: _first,
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
+}
+
+
+def ranges(node: Any) -> tuple[Any, ...]:
+    """The RANGE nodes a value depends on and no REDUCE has closed, ordered by number; kept in the node."""
+    stack = [node]
+    while stack:
+        top = stack[-1]
+        waiting = [s for s in top.src if _known_ranges(s) is None]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        if top.op is not Op.RANGE:
+            top._ranges = _open_ranges(top)
+        stack.pop()
+    return _known_ranges(node) or ()
+
+
+def _known_ranges(node: Any) -> tuple[Any, ...] | None:
+    """The ranges if they are known. Those of a RANGE contain itself: kept in the node they would be a cycle."""
+    if node.op is Op.RANGE:
+        outer = _known_ranges(node.src[0])
+        return outer if outer is None else tuple(sorted({node, *outer}, key=_range_order))
+    try:
+        return node._ranges  # type: ignore[no-any-return]
+    except AttributeError:
+        return None
+
+
+def _range_order(node: Any) -> tuple[int, int, int]:
+    return (node.arg.number, node.arg.kind, node.uid)
+
+
+def _open_ranges(node: Any) -> tuple[Any, ...]:
+    if node.op is Op.REDUCE:
+        closed = node.src[1:]
+        found = {r for source in node.src for r in _known_ranges(source) or ()}
+        found.difference_update(closed)
+        return tuple(sorted(found, key=_range_order))
+    # Mostly all sources agree, or one source has all: share its tuple.
+    result: tuple[Any, ...] = ()
+    for source in node.src:
+        other = _known_ranges(source) or ()
+        if other is result or not other or other == result:
+            continue
+        if not result:
+            result = other
+            continue
+        union = {*result, *other}
+        if len(union) == len(other):
+            result = other
+        elif len(union) != len(result):
+            result = tuple(sorted(union, key=_range_order))
+    return result
+
+
+def dtype(op: Op, src: Sequence[Any]) -> DType | None:
+    """The dtype that follows from the sources of an element-wise or shape-only op; None where it is free (CAST, LOAD)."""
+    if op in COMPARE:
+        return dtypes.bool.vec(src[0].dtype.count)
+    if op is Op.WHERE:
+        return src[1].dtype  # type: ignore[no-any-return]
+    if op in _DTYPE_OF_FIRST:
+        return src[0].dtype  # type: ignore[no-any-return]
+    if op in (Op.STORE, Op.SINK):
+        return dtypes.void
+    return None
+
+
+_DTYPE_OF_FIRST: Final = (ELEMENTWISE - COMPARE - {Op.CAST, Op.BITCAST, Op.WHERE}) | {
+    Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.PAD, Op.SHRINK, Op.FLIP, Op.STRIDE, Op.WINDOW, Op.UNWINDOW, Op.REDUCE_AXES,
+    Op.GATHER, Op.SCATTER, Op.CONTIGUOUS, Op.COPY, Op.DETACH, Op.WRITE, Op.BIND, Op.REDUCE,
+}  # fmt: skip
