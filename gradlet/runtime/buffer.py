@@ -1,0 +1,177 @@
+"""`Buffer`: memory on one device, allocated on first use; and which buffer each BUFFER node stands for."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from itertools import count
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from gradlet.base.dtype import DType
+from gradlet.base.errors import ArgumentError
+from gradlet.graph.node import UOp, mk
+from gradlet.ops.op import BufferArg, Op
+from gradlet.runtime.device import Device
+
+
+class Buffer:
+    """`size` elements of `dtype` on `device`. The memory comes on first use and goes back when the object dies.
+
+    Attributes:
+        device: canonical device name.
+        dtype: scalar type of the elements.
+        size: number of elements.
+        nbytes: bytes of all elements.
+    """
+
+    __slots__ = ("device", "dtype", "size", "nbytes", "_address", "_owner", "__weakref__")
+
+    def __init__(self, device: str, dtype: DType, size: int) -> None:
+        self.device = device
+        self.dtype = dtype
+        self.size = size
+        self.nbytes = size * dtype.itemsize
+        self._address: int | None = None
+        # For memory that is not ours: the object that keeps it alive. None means the memory is ours.
+        self._owner: object | None = None
+
+    @staticmethod
+    def over(device: str, dtype: DType, size: int, memory: Any) -> Buffer:
+        """A buffer over host memory that somebody else owns (numpy, mmap, bytearray), without a copy.
+
+        The device must use host memory. Memory that does not lie on a multiple of the element size is copied.
+
+        Raises:
+            ArgumentError: `memory` holds fewer bytes than `size` elements.
+        """
+        buffer = Buffer(device, dtype, size)
+        view = as_bytes(memory)
+        if view.nbytes < buffer.nbytes:
+            raise ArgumentError(f"memory has {view.nbytes} bytes, but {size} elements of {dtype.name} need {buffer.nbytes}")
+        if buffer.nbytes == 0:
+            return buffer
+        address = address_of(view)
+        if address % dtype.itemsize:
+            buffer.copyin(view[: buffer.nbytes])
+        else:
+            buffer._address = address
+            buffer._owner = view
+        return buffer
+
+    @property
+    def is_allocated(self) -> bool:
+        """Whether it holds memory yet."""
+        return self._address is not None
+
+    @property
+    def is_external(self) -> bool:
+        """Whether the memory belongs to somebody else."""
+        return self._owner is not None
+
+    @property
+    def address(self) -> int:
+        """Where the memory is; allocates it.
+
+        Raises:
+            DeviceError: out of memory.
+        """
+        address = self._address
+        return self.allocate()._address if address is None else address  # type: ignore[return-value]
+
+    def allocate(self) -> Buffer:
+        """Take the memory now."""
+        if self._address is None:
+            self._address = Device[self.device].allocator.allocate(self.nbytes, f"{self.dtype.name}[{self.size}]")
+        return self
+
+    def copyin(self, source: Any) -> None:
+        """Fill from a bytes-like object of exactly `nbytes` bytes.
+
+        Raises:
+            ArgumentError: another number of bytes.
+        """
+        view = as_bytes(source)
+        if view.nbytes != self.nbytes:
+            raise ArgumentError(f"source has {view.nbytes} bytes, the buffer needs {self.nbytes}")
+        if self.nbytes:
+            Device[self.device].allocator.write(self.address, view)
+
+    def copyout(self, target: Any) -> None:
+        """Copy into a writable bytes-like object of exactly `nbytes` bytes.
+
+        Raises:
+            ArgumentError: another number of bytes, or not writable.
+        """
+        view = as_bytes(target)
+        if view.readonly:
+            raise ArgumentError("target is read-only; pass writable memory such as a bytearray")
+        if view.nbytes != self.nbytes:
+            raise ArgumentError(f"target has {view.nbytes} bytes, the buffer has {self.nbytes}")
+        if self.nbytes:
+            Device[self.device].allocator.read(self.address, view)
+
+    def memory(self) -> memoryview:
+        """The bytes as host memory: the memory itself where the device uses host memory. It keeps the buffer alive."""
+        if self.nbytes == 0:
+            return memoryview(bytearray())
+        return Device[self.device].allocator.view(self.address, self.nbytes, self)
+
+    def __repr__(self) -> str:
+        state = "external" if self.is_external else "allocated" if self.is_allocated else "not allocated"
+        return f"<Buffer {self.device} {self.dtype.name}[{self.size}] {state}>"
+
+    def __del__(self) -> None:
+        if self._owner is None and self._address is not None and not sys.is_finalizing():
+            Device[self.device].allocator.free(self._address, self.nbytes)
+
+
+def as_bytes(value: Any) -> memoryview:
+    """Any bytes-like object as a flat view of its bytes."""
+    view = value if isinstance(value, memoryview) else memoryview(value)
+    if view.nbytes == 0:
+        return memoryview(bytearray())
+    return view if view.format == "B" and view.ndim == 1 and view.contiguous else view.cast("B")
+
+
+class _PyBuffer(ctypes.Structure):
+    """CPython's `Py_buffer`, as far as it is read here."""
+
+    _fields_ = [
+        ("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t), ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int), ("ndim", ctypes.c_int), ("format", ctypes.c_char_p), ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p), ("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p),
+    ]  # fmt: skip
+
+
+def address_of(view: memoryview) -> int:
+    """Address of a view's first byte, also of read-only memory (which `ctypes.from_buffer` refuses)."""
+    found = _PyBuffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(found), 0)
+    address = int(found.buf)
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(found))
+    return address
+
+
+_buffers: Final[WeakKeyDictionary[UOp, Buffer]] = WeakKeyDictionary()
+_numbers: Final = count(1)
+
+
+def new_buffer_node(device: str, dtype: DType, size: int) -> UOp:
+    """A BUFFER node that no other node equals."""
+    return mk(Op.BUFFER, dtype, (), BufferArg(next(_numbers), size, device))
+
+
+def bind(node: UOp, buffer: Buffer) -> UOp:
+    """Make a BUFFER node stand for this memory; returns the node."""
+    _buffers[node] = buffer
+    return node
+
+
+def buffer_of(node: UOp) -> Buffer:
+    """The memory of a BUFFER node; made on first use, gone when the node is."""
+    found = _buffers.get(node)
+    if found is None:
+        arg: BufferArg = node.arg
+        found = _buffers[node] = Buffer(arg.device, node.dtype, arg.size)
+    return found

@@ -1,0 +1,147 @@
+"""The registry of devices: `Device["CPU"]` opens a backend, `Device.DEFAULT` names the one used when none is given."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from gradlet.base import settings
+from gradlet.base.errors import DeviceError
+from gradlet.graph.program import LinearProgram
+from gradlet.target.target import Target
+
+if TYPE_CHECKING:
+    from gradlet.runtime.buffer import Buffer
+
+
+class Allocator(Protocol):
+    """Memory of one device. Addresses are integers that only the device gives a meaning to."""
+
+    def allocate(self, nbytes: int, label: str) -> int:
+        """Memory of at least `nbytes` bytes; `label` says what for in out-of-memory errors.
+
+        Raises:
+            DeviceError: out of memory.
+        """
+
+    def free(self, address: int, nbytes: int) -> None:
+        """Take back what `allocate(nbytes)` gave. Never raises: it runs in destructors."""
+
+    def view(self, address: int, nbytes: int, owner: object) -> memoryview:
+        """The bytes as host memory. It keeps `owner` alive.
+
+        Raises:
+            DeviceError: the device holds no memory.
+        """
+
+    def write(self, address: int, source: memoryview) -> None:
+        """Copy host bytes to the device."""
+
+    def read(self, address: int, target: memoryview) -> None:
+        """Copy device bytes to the host."""
+
+
+class Program(Protocol):
+    """One compiled kernel, loaded and ready to launch."""
+
+    def __call__(self, buffers: Sequence[Buffer], values: Sequence[int], wait: bool = False) -> float | None:
+        """Launch on these buffers (by slot) and variable values; with `wait`, return the seconds it took."""
+
+
+class Backend(Protocol):
+    """One device, opened. A backend with `interprets = True` has `run(ast, buffers, values)` in place of `compile`."""
+
+    name: str
+    interprets: bool
+
+    @property
+    def target(self) -> Target:
+        """What code is generated for."""
+
+    @property
+    def allocator(self) -> Allocator:
+        """The device's memory."""
+
+    def render(self, program: LinearProgram) -> str:
+        """Source text of a kernel."""
+
+    def compile(self, program: LinearProgram) -> bytes:
+        """Machine code of a kernel, from the disk cache where it has it."""
+
+    def load(self, name: str, code: bytes, program: LinearProgram) -> Program:
+        """Make machine code callable."""
+
+
+# Device name -> module with `open_backend(name)`. Imported on first use: a backend may load heavy libraries.
+BACKENDS: Final[dict[str, str]] = {
+    "CPU": "gradlet.device.cpu.runtime",
+    "PYTHON": "gradlet.device.python.runtime",
+    "NULL": "gradlet.device.null.runtime",
+}
+FALLBACK: Final = "CPU"
+
+
+class DeviceRegistry:
+    """`Device[name]` is the opened backend of that name; each is opened once."""
+
+    def __init__(self) -> None:
+        self._opened: dict[str, Backend] = {}
+        self._default: str | None = None
+
+    @property
+    def DEFAULT(self) -> str:
+        """The device used when none is named: what was assigned here, else the setting DEV, else the CPU."""
+        if self._default is not None:
+            return self._default
+        chosen = settings.DEV.value
+        return self.canonicalize(chosen) if chosen else FALLBACK
+
+    @DEFAULT.setter
+    def DEFAULT(self, name: str | None) -> None:
+        self._default = None if name is None else self.canonicalize(name)
+
+    def canonicalize(self, name: str | None = None) -> str:
+        """The one spelling of a device name; None gives the default device.
+
+        `cpu`, `CPU:0` and `CPU` are the same; what follows a colon otherwise (`NULL:nvptx`) is kept.
+
+        Raises:
+            DeviceError: no such device.
+        """
+        if name is None:
+            return self.DEFAULT
+        base, _, rest = str(name).partition(":")
+        base = base.upper()
+        if base not in BACKENDS:
+            raise DeviceError(f"unknown device {name!r}; use one of: {', '.join(BACKENDS)}")
+        if rest in ("", "0"):
+            return base
+        if base != "NULL":
+            raise DeviceError(f"device {name!r}: {base} has only one device; use {base!r}")
+        return f"{base}:{rest.lower()}"
+
+    def __getitem__(self, name: str) -> Backend:
+        found = self._opened.get(name)
+        if found is None:
+            canonical = self.canonicalize(name)
+            found = self._opened.get(canonical)
+            if found is None:
+                found = self._open(canonical)
+                self._opened[canonical] = found
+        return found
+
+    def _open(self, name: str) -> Backend:
+        module = importlib.import_module(BACKENDS[name.partition(":")[0]])
+        backend: Backend = module.open_backend(name)
+        return backend
+
+    def names(self) -> tuple[str, ...]:
+        """All device names."""
+        return tuple(BACKENDS)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.partition(":")[0].upper() in BACKENDS
+
+
+Device: Final = DeviceRegistry()
