@@ -1,6 +1,6 @@
 """The derivative of every op: a row holds one rule a source, from the node and its gradient to the source's gradient.
 
-Conventions are torch's. At ties element-wise MAX and MIN give each side half; reductions share evenly among the winners.
+Conventions are torch's. At ties element-wise MAX and MIN give each side half; reductions share evenly among winners.
 A branch that WHERE does not select receives zero. Integers, bools and reinterpreted bits carry no gradient.
 """
 
@@ -17,6 +17,7 @@ from gradlet.grad.shapes import (
     device_of,
     expand,
     filled,
+    flip_axes,
     pad,
     permute,
     positions,
@@ -28,7 +29,7 @@ from gradlet.grad.shapes import (
     window,
 )
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AxesArg, DeviceArg, Op, ReduceAxesArg, ScatterArg
+from gradlet.ops.op import DeviceArg, Op, ReduceAxesArg, ScatterArg
 
 Rule = Callable[[UOp, UOp], UOp]  # (node, gradient of the node) -> gradient of one source
 
@@ -88,6 +89,11 @@ def _pow_base(node: UOp, grad: UOp) -> UOp:
 
 def _pow_exponent(node: UOp, grad: UOp) -> UOp:
     base, exponent = node.src
+    if base.op is Op.CONST:
+        value = float(base.arg)
+        if value == 0.0:
+            return (exponent >= 0.0).where(0.0, grad * node * -math.inf)
+        return grad * (node * (math.log(value) if value > 0.0 else math.nan))
     flat = base.eq(0.0) & (exponent >= 0.0)  # 0**0 and 0**positive: log(0) * 0 must not become NaN
     return flat.where(0.0, grad * (node * base.log()))
 
@@ -157,7 +163,7 @@ def _shrink(node: UOp, grad: UOp) -> UOp:
 
 
 def _flip(node: UOp, grad: UOp) -> UOp:
-    return mk(Op.FLIP, grad.dtype, (grad,), AxesArg(node.arg.axes))
+    return flip_axes(grad, node.arg.axes)
 
 
 def _stride(node: UOp, grad: UOp) -> UOp:

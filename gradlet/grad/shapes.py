@@ -7,7 +7,7 @@ from typing import Any
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AxesArg, Op, PadArg, ReduceAxesArg, ShapeArg, ShrinkArg, WindowArg
+from gradlet.ops.op import AxesArg, Op, PadArg, ReduceAxesArg, ShapeArg, ShrinkArg, StrideArg, WindowArg
 
 Shape = tuple[int, ...]
 
@@ -37,6 +37,16 @@ def shrink(node: UOp, bounds: Sequence[tuple[int, int]]) -> UOp:
     if all(bound == (0, size) for bound, size in zip(bounds, node.shape, strict=True)):
         return node
     return mk(Op.SHRINK, node.dtype, (node,), ShrinkArg(tuple(bounds)))
+
+
+def flip_axes(node: UOp, axes: Shape) -> UOp:
+    """Axes run backwards."""
+    return mk(Op.FLIP, node.dtype, (node,), AxesArg(axes)) if axes else node
+
+
+def stride(node: UOp, steps: Shape) -> UOp:
+    """Every step-th element of each axis."""
+    return node if all(step == 1 for step in steps) else mk(Op.STRIDE, node.dtype, (node,), StrideArg(steps))
 
 
 def window(op: Op, node: UOp, arg: WindowArg, size: int) -> UOp:
