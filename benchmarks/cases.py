@@ -1,0 +1,167 @@
+"""What is measured: every case once for torch and once for the API that tinygrad and gradlet share.
+
+A case makes its inputs from a fixed seed, so that all frameworks compute the same numbers and can be compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Run = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measured computation.
+
+    Attributes:
+        name: how it is asked for.
+        title: how it is printed.
+        build: `build(api) -> run`; `run()` computes once, waits, and returns the framework's result.
+        flops: floating point operations of one run, 0 where a rate says nothing.
+        bytes: unique bytes of inputs and outputs, 0 where a rate says nothing.
+    """
+
+    name: str
+    title: str
+    build: Callable[[Any], Run]
+    flops: int = 0
+    bytes: int = 0
+
+
+def uniform(*shape: int, seed: int = 0) -> np.ndarray:
+    """Values in [-1, 1), the same everywhere."""
+    return np.random.default_rng(seed).random(shape, dtype=np.float32) * 2 - 1
+
+
+# ---- operators ----------------------------------------------------------------------------------------------------
+
+
+def matmul(size: int) -> Case:
+    a, b = uniform(size, size, seed=1), uniform(size, size, seed=2)
+
+    def build(api: Any) -> Run:
+        return api.function(lambda x, y: x @ y, a, b)
+
+    return Case(f"matmul_{size}", f"matmul {size}x{size}", build, 2 * size**3, 3 * 4 * size**2)
+
+
+def conv() -> Case:
+    x, w = uniform(8, 64, 56, 56, seed=1), uniform(64, 64, 3, 3, seed=2)
+
+    def build(api: Any) -> Run:
+        return api.function(lambda image, weight: api.conv2d(image, weight, padding=1), x, w)
+
+    output = 8 * 64 * 56 * 56
+    return Case("conv", "conv2d 8x64x56x56, 64 3x3", build, 2 * output * 64 * 9, 4 * (x.size + w.size + output))
+
+
+def softmax() -> Case:
+    x = uniform(4096, 4096)
+
+    def build(api: Any) -> Run:
+        return api.function(lambda a: a.softmax(-1), x)
+
+    return Case("softmax", "softmax 4096x4096", build, 0, 8 * x.size)
+
+
+def layer_norm() -> Case:
+    x = uniform(4096, 1024)
+
+    def build(api: Any) -> Run:
+        return api.function(api.layer_norm, x)
+
+    return Case("layer_norm", "layer norm 4096x1024", build, 0, 8 * x.size)
+
+
+def chain() -> Case:
+    x = uniform(1 << 24)
+
+    def build(api: Any) -> Run:
+        return api.function(lambda a: ((a * 2 + 1).relu() * a - 0.5).abs(), x)
+
+    return Case("chain", "6 element-wise ops, 16M", build, 0, 8 * x.size)
+
+
+def total() -> Case:
+    x = uniform(1 << 24)
+
+    def build(api: Any) -> Run:
+        return api.function(lambda a: a.sum(), x)
+
+    return Case("sum", "sum of 16M", build, 0, 4 * x.size)
+
+
+OPS: dict[str, Callable[[], Case]] = {
+    "matmul_512": lambda: matmul(512),
+    "matmul_1024": lambda: matmul(1024),
+    "conv": conv,
+    "softmax": softmax,
+    "layer_norm": layer_norm,
+    "chain": chain,
+    "sum": total,
+}
+
+
+# ---- training steps -----------------------------------------------------------------------------------------------
+
+
+def kaiming(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Uniform weights of the usual scale for a layer followed by relu."""
+    fan_in = math.prod(shape[1:])
+    return uniform(*shape, seed=seed) * np.float32(math.sqrt(6.0 / fan_in))
+
+
+def mlp_step() -> Case:
+    """784-512-256-10, batch 128, cross entropy, SGD with momentum."""
+    sizes = (784, 512, 256, 10)
+    weights = [kaiming((o, i), seed=n) for n, (i, o) in enumerate(zip(sizes, sizes[1:]))]
+    biases = [np.zeros(o, np.float32) for o in sizes[1:]]
+    x = uniform(128, 784, seed=7)
+    labels = np.random.default_rng(8).integers(0, 10, 128).astype(np.int32)
+
+    def forward(api: Any, x: Any, parameters: list[Any]) -> Any:
+        half = len(parameters) // 2
+        for n, (w, b) in enumerate(zip(parameters[:half], parameters[half:])):
+            x = x @ w.T + b
+            if n + 1 < half:
+                x = x.relu()
+        return x
+
+    def build(api: Any) -> Run:
+        return api.training_step(forward, [*weights, *biases], x, labels)
+
+    work = 3 * 2 * 128 * sum(i * o for i, o in zip(sizes, sizes[1:]))
+    return Case("mlp_step", "MLP 784-512-256-10 training step, batch 128", build, work)
+
+
+def cnn_step() -> Case:
+    """The shape of the demo: two 3x3 convolutions on 8x8 digits, pooling, two dense layers; batch 64."""
+    shapes: list[tuple[int, ...]] = [(32, 1, 3, 3), (64, 32, 3, 3), (128, 64 * 4 * 4), (10, 128)]
+    weights = [kaiming(shape, seed=n) for n, shape in enumerate(shapes)]
+    biases = [np.zeros(shape[0], np.float32) for shape in shapes]
+    x = uniform(64, 1, 8, 8, seed=7)
+    labels = np.random.default_rng(8).integers(0, 10, 64).astype(np.int32)
+
+    def forward(api: Any, x: Any, parameters: list[Any]) -> Any:
+        w1, w2, w3, w4, b1, b2, b3, b4 = parameters
+        x = api.conv2d(x, w1, bias=b1, padding=1).relu()
+        x = api.max_pool2d(api.conv2d(x, w2, bias=b2, padding=1).relu())
+        x = (x.reshape(64, 64 * 4 * 4) @ w3.T + b3).relu()
+        return x @ w4.T + b4
+
+    def build(api: Any) -> Run:
+        return api.training_step(forward, [*weights, *biases], x, labels)
+
+    work = 3 * 2 * 64 * (32 * 9 * 64 + 64 * 32 * 9 * 64 + 128 * 64 * 16 + 1280)
+    return Case("cnn_step", "digits CNN training step, batch 64", build, work)
+
+
+STEPS: dict[str, Callable[[], Case]] = {"mlp_step": mlp_step, "cnn_step": cnn_step}
+
+CASES: dict[str, Callable[[], Case]] = {**OPS, **STEPS}
