@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gradlet.graph.evaluate_kernel import run_kernel
+from gradlet.graph.evaluate_linear import run_linear
 from gradlet.graph.evaluate_tensor import evaluate
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "run_kernel", "run_linear"]

@@ -105,16 +105,32 @@ def apply(op: Op, dtype: DType, operands: Sequence[Array], source: DType) -> Arr
     return result
 
 
-def reduce(op: Op, dtype: DType, array: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
-    """Combine over `axes`; sums and products of 16-bit floats are carried in float32 and rounded once."""
-    wide = carried_type(accumulator(dtype))
-    values = array.astype(wide, copy=False)
-    if op is Op.ADD and dtype.kind == "b":
-        op = Op.MAX
-    ufunc = _REDUCERS[op]
+def reduce(op: Op, dtype: DType, array: Array, axes: tuple[int, ...]) -> Array:
+    """Combine over `axes`, which the result lacks; sums of 16-bit floats are carried in float32 and rounded once."""
+    return finish(partial(op, dtype, array, axes, False), dtype)
+
+
+def partial(op: Op, dtype: DType, array: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """Combine over `axes` without the final rounding: a part of a reduction, to be joined by `combine`."""
+    wide = carried_type(accumulator(dtype.scalar))
     initial = np.array(identity_element(op, dtype), wide)
-    result = np.asarray(ufunc.reduce(values, axis=axes, dtype=wide, keepdims=keepdims, initial=initial))
-    return cast(result, accumulator(dtype), dtype)
+    ufunc = _reducer(op, dtype)
+    return np.asarray(ufunc.reduce(array, axis=axes, dtype=wide, keepdims=keepdims, initial=initial))
+
+
+def combine(op: Op, dtype: DType, first: Array, second: Array) -> Array:
+    """Join two parts of a reduction."""
+    return np.asarray(_reducer(op, dtype)(first, second))
+
+
+def finish(array: Array, dtype: DType) -> Array:
+    """Round a whole reduction to its type."""
+    return cast(array, accumulator(dtype.scalar), dtype)
+
+
+def _reducer(op: Op, dtype: DType) -> np.ufunc:
+    # A sum of bools is "any", as adding bools saturates.
+    return _REDUCERS[Op.OR if op is Op.ADD and dtype.kind == "b" else op]
 
 
 def _shift_left(x: Array, y: Array) -> Array:
