@@ -1,0 +1,423 @@
+"""Rules, rule sets with their guarantee, and the two drivers: `rewrite` to a fixpoint, `walk` once through.
+
+Neither driver recurses on the depth of the graph. A rule set whose rules look at nothing but the subtree they match
+leaves a `stable` bit on every node it has finished, so that work is never done twice.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os.path
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, overload
+
+from gradlet.base.errors import RewriteError
+from gradlet.base.settings import STRICT_FLOAT
+from gradlet.graph.matcher import Case, Matcher, SignatureTest, SourceWriter
+from gradlet.graph.node import UOp, by_uid, mk, next_stamp, stamp_lock
+from gradlet.graph.pattern import ANYTHING, Pat, const, variants
+
+# What a rule set promises about its results.
+Guarantee = str
+GUARANTEES: Final = frozenset({"removes", "folds", "reorders", "bounded", "grows", "lowers"})
+
+
+class Rule:
+    """One rewrite, left -> right.
+
+    Args:
+        pattern: what to match.
+        result: a pattern used as template, a scalar, or a function of the bound nodes by parameter name (also `root`,
+            the matched node, and `context`) that returns the result, or None for no match.
+        when: a further condition, a function of the bound nodes like `result`.
+        exact: False when results may differ in the last bits of a float; such rules are off under STRICT_FLOAT.
+        name: what to call it; the default is where it stands in the source.
+    """
+
+    __slots__ = ("pattern", "template", "function", "function_names", "when", "when_names", "exact", "name", "location")
+
+    def __init__(
+        self,
+        pattern: Pat,
+        result: Pat | Callable[..., UOp | None] | bool | int | float,
+        when: Callable[..., bool] | None = None,
+        exact: bool = True,
+        name: str | None = None,
+    ) -> None:
+        self.location = _caller()
+        self.name = name if name is not None else self.location
+        self.pattern = pattern
+        self.exact = exact
+        self.template: Pat | None = None
+        self.function: Callable[..., UOp | None] | None = None
+        self.function_names: tuple[str, ...] = ()
+        if isinstance(result, Pat):
+            self.template = result
+        elif callable(result):
+            self.function = result
+            self.function_names = _parameters(result)
+        else:
+            self.template = const(value=result)
+        self.when = when
+        self.when_names = _parameters(when) if when is not None else ()
+        self._check_names()
+
+    def _check_names(self) -> None:
+        bound = {p.name for p in self.pattern.walk()} | {"root", "context"}
+        wanted = [*self.function_names, *self.when_names]
+        if self.template is not None:
+            stack = [self.template]
+            while stack:
+                top = stack.pop()
+                if top.name is not None and top.name in bound:
+                    continue
+                if top.src is None and not top.is_literal:
+                    raise RewriteError(f"rule {self}: its result holds {top!r}, which its pattern does not bind")
+                stack.extend(top.src or ())
+        for name in wanted:
+            if name not in bound:
+                raise RewriteError(f"rule {self}: parameter {name!r} is not bound by {self.pattern!r}")
+
+    @property
+    def uses_context(self) -> bool:
+        """Looks at more than the subtree it matches."""
+        return "context" in self.function_names or "context" in self.when_names
+
+    def cases(self) -> list[Case]:
+        """The rule for each variant of its pattern."""
+        return [
+            Case(self, v, self.template, self.function, self.function_names, self.when, self.when_names)
+            for v in variants(self.pattern)
+        ]
+
+    def __repr__(self) -> str:
+        return self.name if self.name == self.location else f"{self.name} ({self.location})"
+
+
+def _caller() -> str:
+    """file:line of the first frame outside this module."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
+        frame = frame.f_back
+    path = frame.f_code.co_filename
+    return f"{os.path.basename(os.path.dirname(path))}/{os.path.basename(path)}:{frame.f_lineno}"
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    code = getattr(function, "__code__", None)
+    if code is not None and not inspect.ismethod(function):
+        return tuple(code.co_varnames[: code.co_argcount])
+    return tuple(inspect.signature(function).parameters)
+
+
+_MISSING_BITS: Final = 0
+_next_bit = 0
+
+
+def _new_bit() -> int:
+    """A bit of the nodes' `stable` slot; 0 once all are given away."""
+    global _next_bit
+    if _next_bit >= 60:
+        return _MISSING_BITS
+    _next_bit += 1
+    return 1 << (_next_bit - 1)
+
+
+class Matchers(dict[int, Matcher | None]):
+    """Signature -> function that tries the rules which can match it, None when there is no such rule.
+
+    Functions are made when a signature is first met.
+    """
+
+    def __init__(self, cases: Sequence[Case], context_free: bool, trace: Callable[..., None] | None = None) -> None:
+        super().__init__()
+        self._cases = cases
+        self._tests = [SignatureTest(case.pattern) for case in cases]
+        self._writer = SourceWriter()
+        self._traced = trace is not None
+        if trace is not None:
+            self._writer.names["trace"] = trace
+        self._functions: dict[tuple[int, ...], Matcher] = {}
+        self.bit = _new_bit() if context_free else _MISSING_BITS
+        # Subgraphs without any op that a pattern can start at need not be entered.
+        self.mask = 0
+        for case in cases:
+            for op in case.pattern.ops or ():
+                self.mask |= 1 << op
+            if case.pattern.ops is None:
+                self.mask = -1
+
+    def __missing__(self, sig: int) -> Matcher | None:
+        numbers = tuple([i for i, test in enumerate(self._tests) if test(sig)])
+        function = self._functions.get(numbers) if numbers else None
+        if numbers and function is None:
+            function = self._writer.compile([self._cases[i] for i in numbers], self._traced)
+            self._functions[numbers] = function
+        self[sig] = function
+        return function
+
+    @property
+    def source(self) -> str:
+        """The Python source of the functions made so far."""
+        return "\n\n".join(self._writer.sources)
+
+
+class RuleSet:
+    """Rules applied together, in order of priority, and what they guarantee about their results.
+
+    `guarantee` is one of GUARANTEES, or several joined by "+".
+    """
+
+    def __init__(self, name: str, guarantee: Guarantee, rules: Iterable[Rule]) -> None:
+        self.name = name
+        self.guarantee = guarantee
+        self.rules = tuple(rules)
+        for part in guarantee.split("+"):
+            if part not in GUARANTEES:
+                raise RewriteError(f"rule set {name}: guarantee {part!r} is not one of {', '.join(sorted(GUARANTEES))}")
+        self.context_free = not any(rule.uses_context for rule in self.rules)
+        self._matchers: dict[bool, Matchers] = {}
+        self._sums: dict[RuleSet, RuleSet] = {}
+
+    def __add__(self, other: RuleSet) -> RuleSet:
+        """The rules of both; adding the same two again gives the same set, with its compiled functions."""
+        found = self._sums.get(other)
+        if found is None:
+            parts = dict.fromkeys([*self.guarantee.split("+"), *other.guarantee.split("+")])
+            found = RuleSet(f"{self.name} + {other.name}", "+".join(parts), (*self.rules, *other.rules))
+            self._sums[other] = found
+        return found
+
+    def matchers(self) -> Matchers:
+        """The compiled rules, for the current setting of STRICT_FLOAT and with observers if there are any."""
+        if _observers:
+            return self._traced_matchers(_report)
+        strict = bool(STRICT_FLOAT.value)
+        found = self._matchers.get(strict)
+        if found is None:
+            found = Matchers(self._cases(strict), self.context_free)
+            self._matchers[strict] = found
+        return found
+
+    def _cases(self, strict: bool) -> list[Case]:
+        return [case for rule in self.rules if rule.exact or not strict for case in rule.cases()]
+
+    def _traced_matchers(self, trace: Callable[[Rule, UOp, UOp], None]) -> Matchers:
+        return Matchers(self._cases(bool(STRICT_FLOAT.value)), False, trace)
+
+    def which(self, node: UOp, context: Any = None) -> Rule | None:
+        """The rule that matches `node` first."""
+        hits: list[Rule] = []
+        matcher = self._traced_matchers(lambda rule, before, after: hits.append(rule))[node.sig]
+        if matcher is not None:
+            matcher(node, context)
+        return hits[0] if hits else None
+
+    def __repr__(self) -> str:
+        return f"RuleSet({self.name!r}, {self.guarantee!r}, {len(self.rules)} rules)"
+
+
+# Observers of applied rules. Matchers report only while there are some.
+_observers: Final[list[Callable[[Rule, UOp, UOp], None]]] = []
+
+
+def _report(rule: Rule, before: UOp, after: UOp) -> None:
+    for observer in _observers:
+        observer(rule, before, after)
+
+
+@contextmanager
+def observe_rules(observer: Callable[[Rule, UOp, UOp], None]) -> Iterator[None]:
+    """Call `observer(rule, before, after)` for every rule applied inside the block."""
+    _observers.append(observer)
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
+
+
+@overload
+def rewrite(nodes: UOp, rules: RuleSet, context: Any = None) -> UOp: ...
+@overload
+def rewrite(nodes: Iterable[UOp], rules: RuleSet, context: Any = None) -> list[UOp]: ...
+def rewrite(nodes: UOp | Iterable[UOp], rules: RuleSet, context: Any = None) -> UOp | list[UOp]:
+    """Apply the rules, sources before users, until none matches anywhere.
+
+    Raises:
+        RewriteError: the rules run in a circle, or take more steps than any terminating set could.
+    """
+    roots = [nodes] if isinstance(nodes, UOp) else list(nodes)
+    results = _Fixpoint(rules, context).run(roots)
+    return results[0] if isinstance(nodes, UOp) else results
+
+
+@overload
+def walk(nodes: UOp, rules: RuleSet, context: Any = None) -> UOp: ...
+@overload
+def walk(nodes: Iterable[UOp], rules: RuleSet, context: Any = None) -> list[UOp]: ...
+def walk(nodes: UOp | Iterable[UOp], rules: RuleSet, context: Any = None) -> UOp | list[UOp]:
+    """Apply the rules once to every node, sources before users; results are not matched again."""
+    roots = [nodes] if isinstance(nodes, UOp) else list(nodes)
+    matchers = rules.matchers()
+    new: dict[UOp, UOp] = {}
+    for node in _collect(roots, 0, matchers.mask):
+        current = node
+        if new:
+            for source in node.src:
+                if source in new:
+                    current = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
+                    break
+        matcher = matchers[current.sig]
+        if matcher is not None:
+            result = matcher(current, context)
+            if result is not None:
+                current = result
+        if current is not node:
+            new[node] = current
+    results = [new.get(r, r) for r in roots]
+    return results[0] if isinstance(nodes, UOp) else results
+
+
+def _collect(roots: Iterable[UOp], stable: int, mask: int) -> list[UOp]:
+    """Nodes that rules may change, sources first: not those with a `stable` bit, nor without an op of `mask` below."""
+    with stamp_lock:
+        stamp = next_stamp()
+        out = []
+        for node in roots:
+            if node.stamp != stamp and not node.stable & stable and node.mask & mask:
+                node.stamp = stamp
+                out.append(node)
+        for node in out:  # grows while it is walked
+            for source in node.src:
+                if source.stamp != stamp and not source.stable & stable and source.mask & mask:
+                    source.stamp = stamp
+                    out.append(source)
+    out.sort(key=by_uid)
+    return out
+
+
+class _Fixpoint:
+    """One call of `rewrite`."""
+
+    def __init__(self, rules: RuleSet, context: Any) -> None:
+        self.rules = rules
+        self.context = context
+        self.matchers = rules.matchers()
+        self.bit = self.matchers.bit
+        self.mask = self.matchers.mask
+        self.done: set[UOp] = set()  # finished nodes, for rule sets without a stable bit
+        self.new: dict[UOp, UOp] = {}  # changed node -> its final form
+        self.steps = 0
+        self.limit = 0
+
+    def run(self, roots: list[UOp]) -> list[UOp]:
+        bit, new, done, matchers, context = self.bit, self.new, self.done, self.matchers, self.context
+        order = _collect(roots, bit, self.mask)
+        self.limit = 100_000 + 200 * len(order)
+        for node in order:
+            current = node
+            if new:
+                if node in new:
+                    continue
+                for source in node.src:
+                    if source in new:
+                        current = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
+                        break
+                if current is not node:
+                    known = self.final(current)
+                    if known is not None:
+                        new[node] = known
+                        continue
+            matcher = matchers[current.sig]
+            result = matcher(current, context) if matcher is not None else None
+            if result is not None:
+                result = self.settle(current, result)
+                if current is not node:
+                    new[current] = result
+                new[node] = result
+                continue
+            if bit:
+                current.stable |= bit
+            else:
+                done.add(current)
+            if current is not node:
+                new[node] = current
+        return [new.get(r, r) for r in roots]
+
+    def final(self, node: UOp) -> UOp | None:
+        """The final form of a node if it is known."""
+        if node.stable & self.bit or not node.mask & self.mask or node in self.done:
+            return node
+        return self.new.get(node)
+
+    def settle(self, start: UOp, result: UOp) -> UOp:
+        """The final form of `result`, which a rule made of `start` and whose subtree may be new."""
+        final, new, matchers = self.final, self.new, self.matchers
+        pending = {start: result}  # node -> what it became, while that is not final
+        stack = [result]
+        while stack:
+            node = stack[-1]
+            if final(node) is not None:
+                stack.pop()
+                continue
+            target = pending.get(node)
+            if target is not None:
+                known = final(target)
+                if known is None:
+                    raise self.loop(node, pending)
+                new[node] = known
+                stack.pop()
+                continue
+            waiting = [s for s in node.src if final(s) is None]
+            if waiting:
+                for source in waiting:
+                    if source in pending:
+                        raise self.loop(source, pending)
+                stack.extend(waiting)
+                continue
+            for source in node.src:
+                if source in new:
+                    target = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
+                    break
+            if target is None or target is node:
+                matcher = matchers[node.sig]
+                target = matcher(node, self.context) if matcher is not None else None
+                if target is None:
+                    if self.bit:
+                        node.stable |= self.bit
+                    else:
+                        self.done.add(node)
+                    stack.pop()
+                    continue
+                self.steps += 1
+                if self.steps > self.limit:
+                    raise RewriteError(
+                        f"{self.rules.name}: more than {self.limit} rewrites; rule {self.rules.which(node, self.context)} "
+                        f"is still changing {node!r}"
+                    )
+            if target in pending and final(target) is None:
+                pending[node] = target
+                raise self.loop(target, pending)
+            pending[node] = target
+            stack.append(target)
+        known = final(result)
+        if known is None:
+            raise self.loop(start, pending)
+        return known
+
+    def loop(self, node: UOp, pending: dict[UOp, UOp]) -> RewriteError:
+        """The error for rules that come back to a node they have already changed."""
+        chain: list[str] = []
+        seen: set[UOp] = set()
+        current: UOp | None = node
+        while current is not None and current not in seen and len(chain) < 8:
+            seen.add(current)
+            rule = self.rules.which(current, self.context)
+            chain.append(f"{current!r}" + (f"\n  by rule {rule}" if rule is not None else ""))
+            current = pending.get(current)
+        return RewriteError(f"rule set {self.rules.name!r} runs in a circle:\n  " + "\n  -> ".join(chain))
+
+
+__all__ = ["ANYTHING", "GUARANTEES", "Matchers", "Rule", "RuleSet", "observe_rules", "rewrite", "walk"]
