@@ -1,0 +1,1 @@
+"""The PYTHON device: kernels run by the reference evaluator."""
