@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from itertools import count
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from gradlet.base.dtype import DType
 from gradlet.base.errors import ArgumentError
-from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import BufferArg, Op
+from gradlet.graph.allocation import new_buffer_node as new_buffer_node  # buffers and their nodes, in one place
+from gradlet.graph.node import UOp
+from gradlet.ops.op import BufferArg
 from gradlet.runtime.device import Device
 
 
@@ -154,12 +154,6 @@ def address_of(view: memoryview) -> int:
 
 
 _buffers: Final[WeakKeyDictionary[UOp, Buffer]] = WeakKeyDictionary()
-_numbers: Final = count(1)
-
-
-def new_buffer_node(device: str, dtype: DType, size: int) -> UOp:
-    """A BUFFER node that no other node equals."""
-    return mk(Op.BUFFER, dtype, (), BufferArg(next(_numbers), size, device))
 
 
 def bind(node: UOp, buffer: Buffer) -> UOp:
