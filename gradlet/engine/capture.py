@@ -10,24 +10,24 @@ from dataclasses import dataclass, field
 
 from gradlet.base import settings
 from gradlet.base.errors import JitError
-from gradlet.engine import execute
+from gradlet.engine import execute, report
 from gradlet.engine.compile import Kernel, get_kernel
 from gradlet.engine.execute import Recorder
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
 from gradlet.runtime.buffer import Buffer, buffer_of, new_buffer_node
-from gradlet.runtime.counters import GlobalCounters
 from gradlet.schedule.pipeline import CopyCall, KernelCall, Schedule
 
 
 @dataclass
 class CapturedCall:
-    """One launch: the kernel (None for a copy), its buffers as slot numbers, its variables by node."""
+    """One launch: the kernel (None for a copy), its buffers as slot numbers, its variables by node, which it writes."""
 
     kernel: Kernel | None
     device: str
     slots: tuple[int, ...]
     variables: tuple[UOp, ...]
+    written: tuple[int, ...]
 
 
 @dataclass
@@ -68,12 +68,7 @@ class CapturedProgram:
                 execute.copy(launch[0], launch[1])
                 continue
             seconds = call.kernel.run(launch, [values[v] for v in call.variables], wait)
-            GlobalCounters.kernels += 1
-            GlobalCounters.ops += call.kernel.flops
-            GlobalCounters.bytes += call.kernel.bytes
-            if seconds is not None:
-                GlobalCounters.seconds += seconds
-                execute.report.show_kernel(call.device, call.kernel, launch, seconds)
+            report.ran_kernel(call.device, call.kernel, launch, seconds)
 
     def fresh_buffer(self, slot: int) -> UOp:
         """A new BUFFER node like the one this slot held."""
@@ -92,7 +87,7 @@ class CaptureRecorder(Recorder):
         program = self.program
         if isinstance(call, CopyCall):
             slots = (self._slot(call.destination), self._slot(call.source))
-            program.calls.append(CapturedCall(None, "", slots, ()))
+            program.calls.append(CapturedCall(None, "", slots, (), (0,)))
             return
         slots = tuple(self._slot(b) for b in call.buffers)
         for variable, value in zip(call.variables, values, strict=True):
@@ -101,7 +96,7 @@ class CaptureRecorder(Recorder):
                     f"variable {variable.arg.name!r} takes two values in one jitted call; bind it once per call"
                 )
         kernel = get_kernel(call.ast, call.device)
-        program.calls.append(CapturedCall(kernel, call.device, slots, tuple(call.variables)))
+        program.calls.append(CapturedCall(kernel, call.device, slots, tuple(call.variables), call.written))
 
     def _slot(self, node: UOp) -> int:
         if node.op is not Op.BUFFER:

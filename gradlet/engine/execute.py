@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from gradlet.base import settings
+from gradlet.base import events, settings
 from gradlet.base.errors import JitError
 from gradlet.engine import report
 from gradlet.engine.compile import get_kernel
 from gradlet.graph.node import UOp, substitute, toposort
 from gradlet.ops.op import MOVEMENT, Op
 from gradlet.runtime.buffer import Buffer, buffer_of
-from gradlet.runtime.counters import GlobalCounters
 from gradlet.runtime.device import Device
 from gradlet.schedule.pipeline import CopyCall, KernelCall, Schedule, create_schedule
 from gradlet.target.target import Target
@@ -93,8 +93,14 @@ def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
         For each root the node it became: a BUFFER behind movement ops.
     """
     resolved = resolve(roots)
-    plan = create_schedule(resolved, target_of, resolve(live))
-    run(plan)
+    with report.realize_totals():
+        start = time.perf_counter()
+        plan = create_schedule(resolved, target_of, resolve(live))
+        if events.active():
+            kernels = sum(isinstance(c, KernelCall) for c in plan.calls)
+            copies = len(plan.calls) - kernels
+            events.emit(events.ScheduleMade(kernels, copies, time.perf_counter() - start))
+        run(plan)
     results: dict[UOp, UOp] = {}
     for root, node in zip(roots, resolved, strict=True):
         result = plan.results[node]
@@ -144,19 +150,13 @@ def run(plan: Schedule) -> None:
 def run_kernel(call: KernelCall, buffers: Sequence[Buffer], values: Sequence[int], wait: bool) -> None:
     """Run one kernel on these buffers and count it."""
     kernel = get_kernel(call.ast, call.device)
-    seconds = kernel.run(buffers, values, wait)
-    GlobalCounters.kernels += 1
-    GlobalCounters.ops += kernel.flops
-    GlobalCounters.bytes += kernel.bytes
-    if seconds is not None:
-        GlobalCounters.seconds += seconds
-        report.show_kernel(call.device, kernel, buffers, seconds)
+    report.ran_kernel(call.device, kernel, buffers, kernel.run(buffers, values, wait))
 
 
 def copy(destination: Buffer, source: Buffer) -> None:
     """Copy between devices through host memory."""
     destination.copyin(source.memory())
-    report.show_copy(destination, source)
+    report.ran_copy(destination, source)
 
 
 def live_buffers(nodes: Iterable[UOp]) -> list[Any]:

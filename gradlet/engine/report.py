@@ -1,24 +1,29 @@
-"""What DEBUG shows: kernels as they run, and each step of lowering."""
+"""What DEBUG shows: kernels as they run, and each step of lowering; the same facts go to listeners as events."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from gradlet.base import settings
+from gradlet.base import events, settings
+from gradlet.base.report import kernel_line, totals_line
+from gradlet.codegen import pipeline
 from gradlet.graph import text
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import Op
 from gradlet.runtime.buffer import Buffer
 from gradlet.runtime.counters import GlobalCounters
+from gradlet.runtime.device import Device
 
 if TYPE_CHECKING:
     from gradlet.engine.compile import Kernel
 
 
 def show_lowering(ast: UOp, linear: LinearProgram, backend: Any) -> None:
-    """DEBUG=3 opts and ranges, 4 code, 5 the linear program."""
+    """DEBUG=3 opts and ranges, 4 code, 5 the kernel's graph and the linear program (6, passes, prints as it lowers)."""
     if settings.DEBUG < 3:
         return
     print(f"--- {linear.name}: {ranges_line(ast)}")
@@ -32,41 +37,76 @@ def show_lowering(ast: UOp, linear: LinearProgram, backend: Any) -> None:
 
 
 def ranges_line(ast: UOp) -> str:
-    """The loops of a kernel: number, kind and size of each range."""
+    """The loops of a kernel: kind, number and size of each range."""
     ranges = sorted((n for n in ast.toposort() if n.op is Op.RANGE), key=lambda n: n.arg.number)
-    return " ".join(f"{r.arg.kind.name.lower()}{r.arg.number}={range_size(r)}" for r in ranges)
+    return " ".join(f"{r.arg.kind.name.lower()}{r.arg.number}={_range_size(r)}" for r in ranges) or "no loops"
 
 
-def range_size(node: UOp) -> str:
-    """Size of a RANGE as text."""
+def _range_size(node: UOp) -> str:
     size = node.src[0]
     return str(size.arg) if size.op is Op.CONST else text.one_line(size)
 
 
 def opts_line(ast: UOp, backend: Any) -> str:
     """The schedule that the kernel carries or that the heuristic chooses."""
-    from gradlet.optimize import heuristic
-
-    opts = ast.arg.opts
-    if opts is None:
-        opts = () if settings.NOOPT else heuristic.choose(ast, backend.target)
+    opts = pipeline.chosen_opts(ast, backend.target)
     return ", ".join(f"{o.kind.name}(axis={o.axis}, amount={o.amount}, {o.tail.name})" for o in opts) or "none"
 
 
-def show_kernel(device: str, kernel: Kernel, buffers: Sequence[Buffer], seconds: float) -> None:
-    """DEBUG=2: one line a kernel with its shapes, time, rates and the memory in use."""
-    if settings.DEBUG < 2:
-        return
-    sizes = " ".join(f"{b.dtype.name}[{b.size}]" for b in buffers[:6]) + (" ..." if len(buffers) > 6 else "")
-    gflops = kernel.flops / seconds / 1e9 if seconds > 0 else 0.0
-    gbytes = kernel.bytes / seconds / 1e9 if seconds > 0 else 0.0
-    print(
-        f"{device:8s} {GlobalCounters.kernels:5d} {kernel.name:28s} {seconds * 1e6:10.1f} us "
-        f"{gflops:8.1f} GFLOP/s {gbytes:7.1f} GB/s  mem {GlobalCounters.mem_used / 1e6:8.2f} MB  {sizes}"
-    )
-
-
-def show_copy(destination: Buffer, source: Buffer) -> None:
-    """DEBUG=2: one line a copy between devices."""
+def ran_kernel(device: str, kernel: Kernel, buffers: Sequence[Buffer], seconds: float | None) -> None:
+    """Count a launch, tell listeners, and with DEBUG=2 print its line."""
+    GlobalCounters.kernels += 1
+    GlobalCounters.ops += kernel.flops
+    GlobalCounters.bytes += kernel.bytes
+    if seconds is not None:
+        GlobalCounters.seconds += seconds
     if settings.DEBUG >= 2:
-        print(f"copy     {source.device} -> {destination.device} {source.nbytes} bytes")
+        memory = GlobalCounters.mem_used
+        shapes = _shapes(buffers)
+        print(
+            kernel_line(
+                device, kernel.name, shapes, seconds, kernel.flops, kernel.bytes, memory, GlobalCounters.kernels
+            )
+        )
+    if events.active():
+        memory = GlobalCounters.mem_used
+        events.emit(
+            events.KernelRan(kernel.name, device, _shapes(buffers), seconds, kernel.flops, kernel.bytes, memory)
+        )
+
+
+def _shapes(buffers: Sequence[Buffer]) -> str:
+    """Elements of each buffer, the written one first, as short text."""
+    shown = " ".join(str(b.size) for b in buffers[:4])
+    return shown + (" .." if len(buffers) > 4 else "")
+
+
+def ran_copy(destination: Buffer, source: Buffer) -> None:
+    """Tell of a copy between devices."""
+    if settings.DEBUG >= 2:
+        print(f"copy {source.device} -> {destination.device} {source.nbytes} bytes")
+    if events.active():
+        events.emit(events.Copied(source.device, destination.device, source.nbytes, None))
+
+
+_device_shown = False
+
+
+@contextmanager
+def realize_totals() -> Iterator[None]:
+    """DEBUG=1: say once which device is used, and after a realize what it took in all."""
+    if settings.DEBUG < 1:
+        yield
+        return
+    global _device_shown
+    if not _device_shown:
+        _device_shown = True
+        target = Device[Device.DEFAULT].target
+        print(f"device {Device.DEFAULT}: {target.name}, {target.cores} cores")
+    before = (GlobalCounters.kernels, GlobalCounters.ops, GlobalCounters.bytes)
+    start = time.perf_counter()
+    yield
+    kernels = GlobalCounters.kernels - before[0]
+    if kernels:
+        flops, moved = GlobalCounters.ops - before[1], GlobalCounters.bytes - before[2]
+        print(totals_line(kernels, flops, moved, time.perf_counter() - start, GlobalCounters.mem_used))

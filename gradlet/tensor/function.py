@@ -1,0 +1,514 @@
+"""`jit`: the first call of a function is captured as kernel launches, later calls replay them.
+
+Right or refused: every input that could change what the captured launches mean is part of a key (shapes, dtypes,
+devices, aliasing, Python values, closed-over Python values), tensors that the function reads or writes are tracked by
+object, random draws advance, results of earlier calls keep their values, and what cannot be replayed raises `JitError`.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+from gradlet.base.errors import JitError
+from gradlet.engine import execute
+from gradlet.engine.capture import CapturedProgram, CaptureRecorder
+from gradlet.graph.node import UOp, toposort
+from gradlet.ops.op import Op
+from gradlet.runtime.buffer import buffer_of, new_buffer_node
+from gradlet.tensor import random_state
+from gradlet.tensor.tensor import Tensor
+
+MAX_CAPTURES = 16
+SIMPLE = (bool, int, float, str, bytes, type(None))
+
+
+@dataclass
+class Arguments:
+    """A call's arguments taken apart: tensors by path, the rest as a hashable key."""
+
+    tensors: list[Tensor] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    bound: dict[str, int] = field(default_factory=dict)
+    values: list[tuple[str, Any]] = field(default_factory=list)
+
+    def add(self, path: str, value: Any) -> None:
+        """Take one argument, containers element by element.
+
+        Raises:
+            JitError: a value whose changes could not be noticed.
+        """
+        if isinstance(value, Tensor):
+            self.tensors.append(value)
+            self.paths.append(path)
+            self.values.append((path, "Tensor"))
+        elif isinstance(value, UOp) and value.op is Op.BIND:
+            variable, constant = value.src
+            self.bound[variable.arg.name] = int(constant.arg)
+            self.values.append((path, variable.arg))
+        elif isinstance(value, SIMPLE):
+            self.values.append((path, (type(value).__name__, repr(value))))
+        elif isinstance(value, (list, tuple)):
+            self.values.append((path, (type(value).__name__, len(value))))
+            for number, item in enumerate(value):
+                self.add(f"{path}[{number}]", item)
+        elif isinstance(value, dict):
+            self.values.append((path, ("dict", tuple(repr(k) for k in value))))
+            for name, item in value.items():
+                self.add(f"{path}[{name!r}]", item)
+        elif callable(getattr(value, "__hash__", None)) and not hasattr(value, "__array__"):
+            self.values.append((path, (type(value).__name__, id(value))))
+        else:
+            raise JitError(
+                f"argument {path} of type {type(value).__name__} can change without the jit noticing; "
+                "pass a Tensor, or a Python number, string, list, tuple or dict of these"
+            )
+
+
+@dataclass
+class Slot:
+    """A buffer of the captured program that belongs to a live tensor: looked up again at every call."""
+
+    number: int
+    tensor: ref[Tensor]
+    chain: tuple[Any, ...]
+
+
+@dataclass
+class Update:
+    """A tensor that the function gave a new value: after a replay it takes the program's result."""
+
+    tensor: ref[Tensor]
+    node: UOp
+
+
+@dataclass
+class Capture:
+    """One captured call."""
+
+    program: CapturedProgram
+    inputs: dict[int, int]  # slot -> number of the input tensor
+    states: list[Slot]
+    updates: list[Update]
+    result: Any
+    outputs: tuple[int, ...]  # produced slots that results or updates show to the outside
+    in_place: tuple[int, ...]  # slots with values from before the call that the program overwrites
+    leftovers: list[ref[Tensor]]
+    draws: int
+    draw_start: int
+    kernels: int
+
+
+def base_and_chain(node: UOp) -> tuple[UOp, tuple[Any, ...]]:
+    """The node below the movement ops, and those ops as a key."""
+    chain: list[Any] = []
+    base = execute.base_buffer(node)
+    while node is not base:
+        chain.append((node.op, node.arg))
+        node = node.src[0]
+    return base, tuple(chain)
+
+
+class jit:
+    """Capture a function at its first call and replay its kernels from then on.
+
+    The function may take and return tensors inside lists, tuples and dicts. Python numbers and strings among the
+    arguments, in closures and in attributes of closed-over objects are part of what was captured: a new value captures
+    again, at most 16 times. Tensors that are closed over (weights, optimizer state) are tracked by object, also when
+    the function writes them. A capture that leaves new tensors behind (a gradient, a cache) is made once more at the
+    second call, when those exist; replay starts after that.
+
+    Raises:
+        JitError: for what replay could not repeat: reading values (`item`, `numpy`, `tolist`, printing) or creating
+            tensors from host data inside, unnoticed argument kinds, too many captures.
+
+    >>> from gradlet import Tensor, jit
+    >>> @jit
+    ... def double(x):
+    ...     return (x * 2).realize()
+    >>> [double(Tensor([float(n)])).item() for n in range(4)]
+    [0.0, 2.0, 4.0, 6.0]
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        if not callable(function):
+            raise JitError(f"jit takes a function, not {type(function).__name__}; write @jit above a def")
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.captures: dict[tuple[Any, ...], Capture] = {}
+        self._tried: set[tuple[Any, ...]] = set()
+        self._bound: WeakKeyDictionary[Any, jit] = WeakKeyDictionary()
+
+    def __get__(self, instance: Any, owner: type | None = None) -> jit:
+        """Methods capture per instance."""
+        if instance is None:
+            return self
+        found = self._bound.get(instance)
+        if found is None:
+            # A weak reference: the capture of a method must not keep its instance alive.
+            found = self._bound[instance] = jit(_weak_method(self.function, instance))
+        return found
+
+    def reset(self) -> None:
+        """Forget every capture; the next call captures anew."""
+        self.captures.clear()
+        self._tried.clear()
+
+    @property
+    def kernels(self) -> int:
+        """Kernels that one replay of the latest capture launches; 0 before the first call."""
+        captures = list(self.captures.values())
+        return captures[-1].kernels if captures else 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if execute.recording():
+            return self.function(*args, **kwargs)  # a jitted function inside another is part of the outer capture
+        arguments = Arguments()
+        for number, value in enumerate(args):
+            arguments.add(str(number), value)
+        for name in sorted(kwargs):
+            arguments.add(name, kwargs[name])
+        guards = dict(_guards(self.function))
+        Tensor.realize(*arguments.tensors) if arguments.tensors else None
+        key = self._key(arguments, guards)
+        capture = self.captures.get(key)
+        if capture is not None:
+            states = _current_states(capture, arguments)
+            if states is not None:
+                return self._replay(capture, arguments, states)
+        return self._capture(key, arguments, args, kwargs)
+
+    def _key(self, arguments: Arguments, guards: dict[str, Any]) -> tuple[Any, ...]:
+        bases: dict[UOp, int] = {}
+        views = []
+        for tensor in arguments.tensors:
+            base, chain = base_and_chain(tensor.uop)
+            if base.op is not Op.BUFFER:
+                base = tensor.contiguous().realize().uop  # a constant: give it memory of its own
+            views.append((chain, base.dtype, base.arg.size, base.arg.device, bases.setdefault(base, len(bases))))
+        return (tuple(arguments.values), tuple(views), tuple(sorted(guards.items())), bool(Tensor.training))
+
+    def _capture(self, key: tuple[Any, ...], arguments: Arguments, args: Any, kwargs: Any) -> Any:
+        if key not in self.captures and len(self.captures) >= MAX_CAPTURES:
+            raise JitError(
+                f"{self._name()} was captured {MAX_CAPTURES} times and still meets new {self._moving(key)}; make it a "
+                "Tensor argument or a bound Variable, or call reset()"
+            )
+        first_new = new_buffer_node("CPU", arguments.tensors[0].dtype, 0).arg.number if arguments.tensors else _mark()
+        before = {id(t): (ref(t), t.uop) for t in Tensor.all_live()}
+        recorder = CaptureRecorder(lambda node: node.arg.number < first_new)
+        draw_start = random_state.draws()
+        execute.set_recorder(recorder)
+        try:
+            result = self.function(*args, **kwargs)
+            changed = [t for r, uop in before.values() if (t := r()) is not None and t.uop is not uop]
+            _realize_all(changed, result)
+            result = _detach_results(result, recorder.program, first_new, arguments)
+        finally:
+            execute.set_recorder(None)
+        capture = self._describe(recorder.program, before, arguments, result, draw_start, first_new)
+        if capture.leftovers and key not in self._tried:
+            # Tensors made inside live on (gradients, lazily made state): they are known at the next call, capture then.
+            self._tried.add(key)
+            self.captures.pop(key, None)
+        else:
+            self.captures[key] = capture
+        return result
+
+    def _describe(
+        self, program: CapturedProgram, before: dict[int, Any], arguments: Arguments, result: Any, draw_start: int,
+        first_new: int,
+    ) -> Capture:  # fmt: skip
+        inputs: dict[int, int] = {}
+        for number, tensor in enumerate(arguments.tensors):
+            slot = program.slot_of.get(execute.base_buffer(tensor.uop))
+            if slot is not None:
+                inputs.setdefault(slot, number)
+        states, updates = [], []
+        seen: set[int] = set()
+        for reference, old in before.values():
+            tensor = reference()
+            if tensor is None:
+                continue
+            base, chain = base_and_chain(old)
+            slot = program.slot_of.get(base) if base.op is Op.BUFFER else None
+            if slot is not None and slot not in inputs and slot not in seen and slot not in program.produced:
+                seen.add(slot)
+                states.append(Slot(slot, reference, chain))
+            if tensor.uop is not old:
+                updates.append(Update(reference, tensor.uop))
+        returned = {id(t) for t in _tensors_in(result)}
+        leftovers = [
+            ref(t) for t in Tensor.all_live() if id(t) not in before and id(t) not in returned and _depends(t, program)
+        ]
+        shown = [execute.base_buffer(t.uop) for t in _tensors_in(result)]
+        shown += [execute.base_buffer(u.node) for u in updates]
+        outputs = tuple(dict.fromkeys(s for n in shown if (s := program.slot_of.get(n)) in program.produced))
+        written = {call.slots[w] for call in program.calls for w in call.written}
+        in_place = tuple(sorted(written - program.produced))
+        kernels = sum(call.kernel is not None for call in program.calls)
+        draws = random_state.draws() - draw_start
+        template = _map_tensors(result, lambda t: t.uop)
+        return Capture(
+            program, inputs, states, updates, template, outputs, in_place, leftovers, draws, draw_start, kernels
+        )
+
+    def _replay(self, capture: Capture, arguments: Arguments, states: dict[int, UOp]) -> Any:
+        program = capture.program
+        replaced = dict(states)
+        for slot, number in capture.inputs.items():
+            replaced[slot] = execute.base_buffer(arguments.tensors[number].uop)
+        for slot in capture.outputs:
+            replaced[slot] = program.fresh_buffer(slot)
+        moved = _save_from_overwriting(capture, replaced, arguments)
+        values = program.values
+        if capture.draws or arguments.bound:
+            values = random_state.rebased(values, capture.draw_start)
+            for variable in values:
+                if variable.arg.name in arguments.bound:
+                    values[variable] = arguments.bound[variable.arg.name]
+            random_state.advance(capture.draws)
+        for leftover in capture.leftovers:
+            tensor = leftover()
+            if tensor is not None:
+                tensor.invalidate(
+                    f"this tensor was made inside {self._name()} and is not one of its results, so a replay does not "
+                    "update it; return it from the jitted function"
+                )
+        capture.leftovers.clear()
+        program.replay(replaced, values)
+        changes = {program.nodes[slot]: node for slot, node in replaced.items()}
+        for reference, node in moved:
+            tensor = reference()
+            if tensor is not None:
+                tensor.uop = node
+        for update in capture.updates:
+            tensor = update.tensor()
+            if tensor is not None:
+                tensor.uop = update.node.substitute(changes)
+        return _map_nodes(capture.result, lambda node: Tensor.of_node(node.substitute(changes)))
+
+    def _name(self) -> str:
+        return f"jitted function {getattr(self.function, '__name__', repr(self.function))!r}"
+
+    def _moving(self, key: tuple[Any, ...]) -> str:
+        """Which part of the key differs between captures, in words."""
+        last = list(self.captures)[-1]
+        for old, new in zip(last[0], key[0], strict=False):
+            if old != new:
+                return f"values of argument {new[0]} (now {new[1][-1]})"
+        if last[1] != key[1]:
+            return "shapes, dtypes, devices or aliasing of its tensor arguments"
+        changed = sorted(dict(key[2]).items() - dict(last[2]).items())
+        return f"values of {changed[0][0]}" if changed else "training mode"
+
+
+TinyJit = jit
+
+
+def _mark() -> int:
+    """A buffer number above all given out so far."""
+    from gradlet.base.dtype import dtypes
+
+    return int(new_buffer_node("CPU", dtypes.uint8, 0).arg.number)
+
+
+def _weak_method(function: Callable[..., Any], instance: Any) -> Callable[..., Any]:
+    reference = ref(instance)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(reference(), *args, **kwargs)
+
+    call.guarded_instance = reference  # type: ignore[attr-defined]
+    return call
+
+
+def _guards(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """Closed-over Python values that the captured kernels may depend on, by name."""
+    reference = getattr(function, "guarded_instance", None)
+    if reference is not None:
+        yield from _object_guards("self", reference(), set(), 0)
+    owner = getattr(function, "__self__", None)
+    if owner is not None:
+        yield from _object_guards("self", owner, set(), 0)
+    plain = getattr(function, "__wrapped__", None) or getattr(function, "__func__", function)
+    code = getattr(plain, "__code__", None)
+    if code is None:
+        if not isinstance(function, types.BuiltinFunctionType):
+            yield from _object_guards(type(function).__name__, function, set(), 0)
+        return
+    seen: set[int] = set()
+    for name, cell in zip(code.co_freevars, plain.__closure__ or (), strict=True):
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            continue  # not assigned yet
+        yield from _value_guards(name, value, seen, 0)
+    for name in _global_names(code):
+        if name in plain.__globals__:
+            yield from _value_guards(name, plain.__globals__[name], seen, 0)
+
+
+@functools.lru_cache(maxsize=1024)
+def _global_names(code: types.CodeType) -> tuple[str, ...]:
+    names = list(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names += _global_names(constant)
+    return tuple(dict.fromkeys(names))
+
+
+GUARD_DEPTH = 6
+
+
+def _value_guards(path: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, SIMPLE):
+        yield path, (type(value).__name__, repr(value))
+    elif isinstance(value, Tensor):
+        yield path, ("Tensor", id(value))  # another object here means other memory to track
+    elif isinstance(value, (UOp, types.ModuleType, type)):
+        return
+    elif isinstance(value, (list, tuple)) and depth < GUARD_DEPTH:
+        yield path, len(value)
+        for number, item in enumerate(value):
+            yield from _value_guards(f"{path}[{number}]", item, seen, depth + 1)
+    elif isinstance(value, dict) and depth < GUARD_DEPTH:
+        yield path, len(value)
+        for name, item in value.items():
+            yield from _value_guards(f"{path}[{name!r}]", item, seen, depth + 1)
+    elif isinstance(value, jit):
+        yield from _guards(value.function)
+    elif hasattr(value, "__dict__") and not callable(getattr(value, "__code__", None)):
+        yield from _object_guards(path, value, seen, depth)
+
+
+def _object_guards(path: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[str, Any]]:
+    if value is None or id(value) in seen or depth >= GUARD_DEPTH or isinstance(value, types.FunctionType):
+        return
+    seen.add(id(value))
+    for name, item in getattr(value, "__dict__", {}).items():
+        yield from _value_guards(f"{path}.{name}", item, seen, depth + 1)
+
+
+def _tensors_in(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors_in(item)
+
+
+def _map_tree(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_map_tree(v, kind, change) for v in value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(_map_tree(v, kind, change) for v in value)
+    if isinstance(value, dict):
+        return {k: _map_tree(v, kind, change) for k, v in value.items()}
+    return value
+
+
+def _map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
+    return _map_tree(value, Tensor, change)
+
+
+def _map_nodes(value: Any, change: Callable[[UOp], Any]) -> Any:
+    return _map_tree(value, UOp, change)
+
+
+def _realize_all(changed: Sequence[Tensor], result: Any) -> None:
+    """Compute results and written tensors in one schedule."""
+    tensors = list(dict.fromkeys([*_tensors_in(result), *changed]))
+    if tensors:
+        Tensor.realize(*tensors)
+
+
+def _detach_results(result: Any, program: CapturedProgram, first_new: int, arguments: Arguments) -> Any:
+    """Give results memory of their own where it is an input's, a state's, or another result's."""
+    owned = {execute.base_buffer(t.uop) for t in Tensor.all_live() if t not in set(_tensors_in(result))}
+    seen: dict[UOp, Tensor] = {}
+
+    def separate(tensor: Tensor) -> Tensor:
+        base = execute.base_buffer(tensor.uop)
+        if base.op is not Op.BUFFER or base.arg.number < first_new or base in owned:
+            return tensor.clone().realize()
+        seen[base] = tensor
+        return tensor
+
+    return _map_tensors(result, separate)
+
+
+def _depends(tensor: Tensor, program: CapturedProgram) -> bool:
+    """Whether the tensor's value would change with a replay: its graph reads a buffer of the program."""
+    return any(n.op is Op.BUFFER and n in program.slot_of for n in toposort((tensor.uop,)))
+
+
+def _current_states(capture: Capture, arguments: Arguments) -> dict[int, UOp] | None:
+    """The buffers that tracked tensors have now, or None when one changed its form and capture must run again."""
+    states: dict[int, UOp] = {}
+    inputs = {execute.base_buffer(t.uop) for t in arguments.tensors}
+    for state in capture.states:
+        tensor = state.tensor()
+        if tensor is None:
+            return None  # what the function reads now cannot be what it read then
+        base, chain = base_and_chain(tensor.uop)
+        if base.op is not Op.BUFFER:
+            tensor.realize()
+            base, chain = base_and_chain(tensor.uop)
+        captured = capture.program.nodes[state.number]
+        same = base.op is Op.BUFFER and chain == state.chain and base.dtype is captured.dtype
+        if not same or base.arg[1:] != captured.arg[1:] or base in inputs:
+            return None
+        states[state.number] = base
+    return states
+
+
+def _save_from_overwriting(
+    capture: Capture, replaced: dict[int, UOp], arguments: Arguments
+) -> list[tuple[ref[Tensor], UOp]]:
+    """Copy buffers that replay will overwrite while another live graph still reads them.
+
+    The tracked tensor moves to the copy. Returns the tensors to re-point after the replay.
+    """
+    if not capture.in_place:
+        return []
+    program = capture.program
+    targets = {replaced.get(slot, program.nodes[slot]): slot for slot in capture.in_place}
+    owners: dict[UOp, ref[Tensor]] = {}
+    for state in capture.states:
+        owners[replaced.get(state.number, program.nodes[state.number])] = state.tensor
+    held: set[UOp] = set()
+    for tensor in Tensor.all_live():
+        node = tensor.uop
+        if node.op is Op.BUFFER or execute.base_buffer(node).op is Op.BUFFER:
+            base = execute.base_buffer(node)
+            owner = owners.get(base)
+            is_input = any(tensor is a for a in arguments.tensors)
+            if base in targets and not is_input and (owner is None or owner() is not tensor):
+                held.add(base)
+        else:
+            held.update(n for n in toposort((node,)) if n in targets)
+    moved = []
+    for node in held:
+        slot = targets[node]
+        copy = program.fresh_buffer(slot)
+        execute.copy(buffer_of(copy), buffer_of(node))
+        replaced[slot] = copy
+        owner = owners.get(node)
+        tensor = owner() if owner is not None else None
+        if owner is not None and tensor is not None:
+            moved.append((owner, tensor.uop.substitute({node: copy})))
+        for argument in arguments.tensors:
+            if execute.base_buffer(argument.uop) is node:
+                moved.append((ref(argument), argument.uop.substitute({node: copy})))
+    return moved
