@@ -8,7 +8,6 @@ from typing import Any, Final
 from gradlet.base.dtype import DType, dtypes
 from gradlet.ops.op import COMPARE, ELEMENTWISE, SCALAR_LEAVES, Op
 
-
 Shape = tuple[int, ...]
 
 
@@ -36,11 +35,7 @@ def shape(node: Any) -> Shape:
 
 
 def _has_shape(node: Any) -> bool:
-    try:
-        node._shape
-    except AttributeError:
-        return False
-    return True
+    return hasattr(node, "_shape")
 
 
 def _elementwise(node: Any) -> Shape:
@@ -160,7 +155,7 @@ def _open_ranges(node: Any) -> tuple[Any, ...]:
 
 
 def dtype(op: Op, src: Sequence[Any]) -> DType | None:
-    """The dtype that follows from the sources of an element-wise or shape-only op; None where it is free (CAST, LOAD)."""
+    """The dtype that follows from the sources; None where it is free (CAST, LOAD and the like)."""
     if op in COMPARE:
         return dtypes.bool.vec(src[0].dtype.count)
     if op is Op.WHERE:

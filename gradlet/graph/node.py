@@ -93,7 +93,7 @@ class UOp(ElementwiseMixin):
             DTypeError: a fraction for an integer node.
         """
         if value.__class__ is UOp:
-            return value  # type: ignore[no-any-return]
+            return value
         if isinstance(value, float) and self.dtype.kind != "f" and not value.is_integer():
             raise DTypeError(f"constant {value!r} does not fit a node of type {self.dtype.name}; cast the node first")
         return UOp.const(self.dtype, value)

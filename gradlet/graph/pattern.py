@@ -155,7 +155,7 @@ def op(
     dtype: DType | Iterable[DType] | str | None = None,
     more: bool = False,
 ) -> Pat:
-    """Matches nodes of one op, or of several. Without sources it accepts any; `more` accepts further ones at the end."""
+    """Matches nodes of one op, or of several. Without sources it accepts any; `more` accepts further ones."""
     accepted = frozenset({ops}) if isinstance(ops, Op) else frozenset(ops)
     sources = tuple(s if isinstance(s, Pat) else const(value=s) for s in src)
     if len(sources) == 2 and accepted <= COMMUTATIVE and sources[0].is_const and not sources[1].is_const:

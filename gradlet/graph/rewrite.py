@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import os.path
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, overload
@@ -17,7 +18,7 @@ from gradlet.base.errors import RewriteError
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.matcher import Case, Matcher, SignatureTest, SourceWriter
 from gradlet.graph.node import UOp, by_uid, mk, next_stamp, stamp_lock
-from gradlet.graph.pattern import ANYTHING, Pat, const, variants
+from gradlet.graph.pattern import Pat, const, variants
 
 # What a rule set promises about its results.
 Guarantee = str
@@ -179,6 +180,7 @@ class RuleSet:
                 raise RewriteError(f"rule set {name}: guarantee {part!r} is not one of {', '.join(sorted(GUARANTEES))}")
         self.context_free = not any(rule.uses_context for rule in self.rules)
         self._matchers: dict[bool, Matchers] = {}
+        self._traced: Matchers | None = None
         self._sums: dict[RuleSet, RuleSet] = {}
 
     def __add__(self, other: RuleSet) -> RuleSet:
@@ -193,7 +195,9 @@ class RuleSet:
     def matchers(self) -> Matchers:
         """The compiled rules, for the current setting of STRICT_FLOAT and with observers if there are any."""
         if _observers:
-            return self._traced_matchers(_report)
+            if self._traced is None:
+                self._traced = self._traced_matchers(_report)
+            return self._traced
         strict = bool(STRICT_FLOAT.value)
         found = self._matchers.get(strict)
         if found is None:
@@ -262,20 +266,25 @@ def walk(nodes: UOp | Iterable[UOp], rules: RuleSet, context: Any = None) -> UOp
     roots = [nodes] if isinstance(nodes, UOp) else list(nodes)
     matchers = rules.matchers()
     new: dict[UOp, UOp] = {}
-    for node in _collect(roots, 0, matchers.mask):
-        current = node
-        if new:
-            for source in node.src:
-                if source in new:
-                    current = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
-                    break
-        matcher = matchers[current.sig]
-        if matcher is not None:
-            result = matcher(current, context)
-            if result is not None:
-                current = result
-        if current is not node:
-            new[node] = current
+    current = None
+    try:
+        for node in _collect(roots, 0, matchers.mask):
+            current = node
+            if new:
+                for source in node.src:
+                    if source in new:
+                        current = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
+                        break
+            matcher = matchers[current.sig]
+            if matcher is not None:
+                result = matcher(current, context)
+                if result is not None:
+                    current = result
+            if current is not node:
+                new[node] = current
+    except Exception as error:
+        error.add_note(f"while rule set {rules.name!r} rewrote {current!r}")
+        raise
     results = [new.get(r, r) for r in roots]
     return results[0] if isinstance(nodes, UOp) else results
 
@@ -316,34 +325,39 @@ class _Fixpoint:
         bit, new, done, matchers, context = self.bit, self.new, self.done, self.matchers, self.context
         order = _collect(roots, bit, self.mask)
         self.limit = 100_000 + 200 * len(order)
-        for node in order:
-            current = node
-            if new:
-                if node in new:
-                    continue
-                for source in node.src:
-                    if source in new:
-                        current = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
-                        break
-                if current is not node:
-                    known = self.final(current)
-                    if known is not None:
-                        new[node] = known
+        current = roots[0] if roots else None
+        try:
+            for node in order:
+                current = node
+                if new:
+                    if node in new:
                         continue
-            matcher = matchers[current.sig]
-            result = matcher(current, context) if matcher is not None else None
-            if result is not None:
-                result = self.settle(current, result)
+                    for source in node.src:
+                        if source in new:
+                            current = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
+                            break
+                    if current is not node:
+                        known = self.final(current)
+                        if known is not None:
+                            new[node] = known
+                            continue
+                matcher = matchers[current.sig]
+                result = matcher(current, context) if matcher is not None else None
+                if result is not None:
+                    result = self.settle(current, result)
+                    if current is not node:
+                        new[current] = result
+                    new[node] = result
+                    continue
+                if bit:
+                    current.stable |= bit
+                else:
+                    done.add(current)
                 if current is not node:
-                    new[current] = result
-                new[node] = result
-                continue
-            if bit:
-                current.stable |= bit
-            else:
-                done.add(current)
-            if current is not node:
-                new[node] = current
+                    new[node] = current
+        except Exception as error:
+            error.add_note(f"while rule set {self.rules.name!r} rewrote {current!r}")
+            raise
         return [new.get(r, r) for r in roots]
 
     def final(self, node: UOp) -> UOp | None:
@@ -394,8 +408,8 @@ class _Fixpoint:
                 self.steps += 1
                 if self.steps > self.limit:
                     raise RewriteError(
-                        f"{self.rules.name}: more than {self.limit} rewrites; rule {self.rules.which(node, self.context)} "
-                        f"is still changing {node!r}"
+                        f"rule set {self.rules.name!r} does not end: after {self.limit} rewrites rule "
+                        f"{self.rules.which(node, self.context)} is still changing {node!r}"
                     )
             if target in pending and final(target) is None:
                 pending[node] = target
@@ -420,4 +434,48 @@ class _Fixpoint:
         return RewriteError(f"rule set {self.rules.name!r} runs in a circle:\n  " + "\n  -> ".join(chain))
 
 
-__all__ = ["ANYTHING", "GUARANTEES", "Matchers", "Rule", "RuleSet", "observe_rules", "rewrite", "walk"]
+class SignatureIndex:
+    """The nodes of one graph grouped by signature: built once, then every rule set asks it whether it has work.
+
+    A pass asks once per signature instead of once per node, so a pass without work costs next to nothing.
+    """
+
+    __slots__ = ("root", "groups")
+
+    def __init__(self, root: UOp) -> None:
+        self.root = root
+        groups: defaultdict[int, list[UOp]] = defaultdict(list)
+        with stamp_lock:
+            stamp = next_stamp()
+            root.stamp = stamp
+            out = [root]
+            for node in out:  # grows while it is walked
+                groups[node.sig].append(node)
+                for source in node.src:
+                    if source.stamp != stamp:
+                        source.stamp = stamp
+                        out.append(source)
+        self.groups: dict[int, list[UOp]] = groups
+
+    def has_work(self, rules: RuleSet, context: Any = None) -> bool:
+        """False when no rule matches any node. Rules that use the context are not called: their effects count once."""
+        matchers = rules.matchers()
+        root = self.root
+        if not root.mask & matchers.mask or root.stable & matchers.bit:
+            return False
+        for sig, nodes in self.groups.items():
+            matcher = matchers[sig]
+            if matcher is None:
+                continue
+            if not rules.context_free:
+                return True
+            for node in nodes:
+                if matcher(node, context) is not None:
+                    return True
+        root.stable |= matchers.bit
+        return False
+
+
+__all__ = [
+    "GUARANTEES", "Matchers", "Rule", "RuleSet", "SignatureIndex", "observe_rules", "rewrite", "walk",
+]  # fmt: skip
