@@ -1,0 +1,203 @@
+"""What is paid around the kernels: import, time to the first result, memory, dispatch, and scheduling a training step.
+
+Every number comes from a fresh process; processes of different frameworks alternate.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import harness
+
+FIRST = {
+    "torch": "import torch; assert (torch.tensor([1.0, 2, 3]) + 1).tolist() == [2, 3, 4]",
+    "numpy": "import numpy; assert (numpy.array([1.0, 2, 3]) + 1).tolist() == [2, 3, 4]",
+    "tinygrad": "from tinygrad import Tensor; assert (Tensor([1.0, 2, 3]) + 1).tolist() == [2, 3, 4]",
+    "gradlet": "from gradlet import Tensor; assert (Tensor([1.0, 2, 3]) + 1).tolist() == [2, 3, 4]",
+}
+RSS = "; import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+
+DISPATCH_TORCH = """
+import json, timeit, torch
+torch.set_num_threads(1)
+a, b = torch.ones(4, 4), torch.ones(4, 4)
+best = min(timeit.repeat(lambda: a + b, number=2000, repeat=5)) / 2000
+print(json.dumps({"eager": best}))
+"""
+DISPATCH_TENSOR = """
+import json, sys, timeit
+from PACKAGE import Tensor, TinyJit
+a, b = Tensor.ones(4, 4).contiguous().realize(), Tensor.ones(4, 4).contiguous().realize()
+eager = min(timeit.repeat(lambda: (a + b).realize(), number=50, repeat=5)) / 50
+jitted = TinyJit(lambda x, y: (x + y).realize())
+for _ in range(4):
+    jitted(a, b)
+jit = min(timeit.repeat(lambda: jitted(a, b), number=500, repeat=5)) / 500
+print(json.dumps({"eager": eager, "jit": jit}))
+"""
+SCHEDULE = """
+import gc, json, sys, time
+sys.path.insert(0, HERE)
+import worker, cases
+api = worker.TensorApi("PACKAGE")
+
+class Scheduled(Exception):
+    pass
+
+def schedule(loss, *others):
+    begin = time.perf_counter()
+    plan = loss.schedule_linear(*others) if hasattr(loss, "schedule_linear") else loss.schedule(*others)
+    seconds.append(time.perf_counter() - begin)
+    calls = getattr(plan, "calls", None) or getattr(plan, "src", plan)
+    kernels.append(len(calls))
+    raise Scheduled
+
+api.TinyJit = lambda function: function
+api.Tensor.realize, kept = schedule, api.Tensor.realize
+api.tensor = lambda array: kept(api.Tensor(array).contiguous())
+result = {}
+for name in ("mlp_step", "cnn_step"):
+    seconds, kernels, graph = [], [], []
+    run = cases.CASES[name]().build(api)
+    for _ in range(5):
+        gc.collect()
+        begin = time.perf_counter()
+        try:
+            run()
+        except Scheduled:
+            pass
+        graph.append(time.perf_counter() - begin - seconds[-1])
+    result[name] = {"schedule": min(seconds), "graph": min(graph), "kernels": kernels[-1]}
+print(json.dumps(result))
+"""
+
+
+def environment(name: str, cache: str) -> dict[str, str]:
+    """A fixed environment with its own, possibly empty, cache folder."""
+    kept = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG", "CC", "LD_LIBRARY_PATH")}
+    kept |= {"DEV": "CPU", "XDG_CACHE_HOME": cache, "BENCH_THREADS": "1", "OMP_NUM_THREADS": "1", "NUM_THREADS": "1"}
+    kept |= {"SCHEDULE_CACHE": "0", "SCACHE": "0"}
+    kept["PYTHONPATH"] = str(harness.HERE.parent) if name == "gradlet" else ""
+    return kept
+
+
+def wall(python: str, code: str, env: dict[str, str]) -> tuple[float, str]:
+    """Seconds of a fresh process running `code`, and what it printed.
+
+    Raises:
+        MeasurementError: it failed.
+    """
+    import time
+
+    begin = time.perf_counter()
+    done = subprocess.run([python, "-c", code], env=env, capture_output=True, text=True, timeout=600)
+    seconds = time.perf_counter() - begin
+    if done.returncode:
+        raise harness.MeasurementError(done.stderr.strip().splitlines()[-1] if done.stderr else "no message")
+    return seconds, done.stdout
+
+
+def start_up(names: list[str], pythons: dict[str, str], rounds: int) -> list[str]:
+    """Import and first result, as table rows."""
+    folders = {n: tempfile.mkdtemp(prefix="bench-cache-") for n in names}
+    samples: dict[str, dict[str, list[float]]] = {n: {k: [] for k in ("bare", "import", "cold", "warm")} for n in names}
+    memory: dict[str, int] = {}
+    failures: list[str] = []
+    try:
+        for _ in range(rounds):
+            for name in list(samples):
+                try:
+                    shutil.rmtree(folders[name], ignore_errors=True)
+                    Path(folders[name]).mkdir()
+                    env, python = environment(name, folders[name]), pythons[name]
+                    samples[name]["bare"].append(wall(python, "pass", env)[0])
+                    samples[name]["import"].append(wall(python, f"import {name}", env)[0])
+                    samples[name]["cold"].append(wall(python, FIRST[name], env)[0])
+                    seconds, output = wall(python, FIRST[name] + RSS, env)
+                    samples[name]["warm"].append(seconds)
+                    memory[name] = int(output.split()[-1])
+                except harness.MeasurementError as error:
+                    failures.append(f"* {name}: {error}")
+                    del samples[name]
+    finally:
+        for folder in folders.values():
+            shutil.rmtree(folder, ignore_errors=True)
+    lines = [
+        "| | import ms | first result, empty cache ms | first result, warm cache ms | memory MB |",
+        "|---|---|---|---|---|",
+    ]
+    for name, kinds in samples.items():
+        bare = statistics.median(kinds["bare"])
+        cells = [f"{(statistics.median(kinds[k]) - bare) * 1e3:.0f}" for k in ("import", "cold", "warm")]
+        lines.append(f"| {name} | {' | '.join(cells)} | {memory[name] / 1024:.0f} |")
+    return [*lines, "", f"Median of {rounds} fresh processes, less the start of a bare interpreter.", *failures]
+
+
+def dispatch(names: list[str], pythons: dict[str, str]) -> list[str]:
+    """Microseconds of the smallest possible operation."""
+    lines = ["| | add of 4x4, eager us | the same jitted us |", "|---|---|---|"]
+    for name in names:
+        if name == "numpy":
+            continue
+        code = DISPATCH_TORCH if name == "torch" else DISPATCH_TENSOR.replace("PACKAGE", name)
+        with tempfile.TemporaryDirectory() as cache:
+            try:
+                found = json.loads(wall(pythons[name], code, environment(name, cache))[1])
+            except harness.MeasurementError as error:
+                lines.append(f"| {name} | failed: {error} | - |")
+                continue
+        jit = f"{found['jit'] * 1e6:.1f}" if "jit" in found else "-"
+        lines.append(f"| {name} | {found['eager'] * 1e6:.1f} | {jit} |")
+    return lines
+
+
+def scheduling(names: list[str], pythons: dict[str, str]) -> list[str]:
+    """Building the graph of a training step and scheduling it, schedule caches off."""
+    lines = ["| | step | graph ms | schedule ms | kernels |", "|---|---|---|---|---|"]
+    for name in names:
+        if name in ("numpy", "torch"):
+            continue
+        code = SCHEDULE.replace("PACKAGE", name).replace("HERE", repr(str(harness.HERE)))
+        with tempfile.TemporaryDirectory() as cache:
+            try:
+                found = json.loads(wall(pythons[name], code, environment(name, cache))[1].splitlines()[-1])
+            except harness.MeasurementError as error:
+                lines.append(f"| {name} | failed: {error} | - | - | - |")
+                continue
+        for step, row in found.items():
+            times = f"{row['graph'] * 1e3:.1f} | {row['schedule'] * 1e3:.1f}"
+            lines.append(f"| {name} | {step} | {times} | {row['kernels']} |")
+    return lines
+
+
+def report(peers: str | None, rounds: int) -> str:
+    """All tables of this script as markdown."""
+    names = ["gradlet", *(("torch", "tinygrad", "numpy") if peers else ())]
+    pythons = {n: (peers if n != "gradlet" and peers else sys.executable) for n in names}
+    parts = [
+        "### Start\n\n" + "\n".join(start_up(names, pythons, rounds)),
+        "### Dispatch (1 thread)\n\n" + "\n".join(dispatch(names, pythons)),
+        "### Scheduling a training step\n\n" + "\n".join(scheduling(names, pythons)),
+    ]
+    return "\n\n".join(parts)
+
+
+def main() -> None:
+    import argparse
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers", help="python of the environment that has torch, tinygrad and numpy")
+    parser.add_argument("--rounds", type=int, default=5)
+    parsed = parser.parse_args()
+    print(report(parsed.peers, parsed.rounds))
+
+
+if __name__ == "__main__":
+    main()

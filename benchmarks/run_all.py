@@ -1,0 +1,83 @@
+"""Runs every benchmark and writes RESULTS.md: date, machine, commands, tables side by side."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import subprocess
+import sys
+
+import cases
+import harness
+import overheads
+
+INTRODUCTION = """\
+# Results
+
+Written by `python benchmarks/run_all.py --peers PEERS_PYTHON`; do not edit by hand.
+
+* Date: {date}
+* Machine: {machine}; load average at the start {load}
+* Python {python}; gradlet at {commit}
+
+Each framework runs in its own process; rounds are interleaved with a silent gap between frameworks; results are compared
+before anything is timed. torch is eager, tinygrad and gradlet run their TinyJit. One thread means one pinned core. All
+processes keep freed memory, so fresh outputs cost no page faults. Ratios are of medians; below 1 gradlet is faster.
+"""
+
+
+def git_commit() -> str:
+    """The commit of the working tree, with a mark when there are changes on top."""
+    try:
+        run = lambda *a: subprocess.run(["git", *a], cwd=harness.HERE, capture_output=True, text=True, check=True).stdout  # noqa: E731
+        return run("rev-parse", "--short", "HEAD").strip() + (" with changes" if run("status", "--porcelain") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "an unknown commit"
+
+
+def graph_core(peers: str | None) -> str:
+    """Output of graph_core.py."""
+    script = harness.HERE / "graph_core.py"
+    command = [sys.executable, str(script), *(["--peers", peers] if peers else [])]
+    environment = {**os.environ, "PYTHONPATH": str(harness.HERE.parent), "DEV": "CPU"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1200)
+    if done.returncode:
+        return f"failed: {done.stderr.strip().splitlines()[-1]}"
+    return done.stdout.strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers", help="python of the environment that has torch, tinygrad and numpy")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--output", default=str(harness.HERE / "RESULTS.md"))
+    parsed = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    common = {
+        "peers": parsed.peers,
+        "rounds": parsed.rounds,
+        "frameworks": ["gradlet", "torch", "tinygrad"] if parsed.peers else ["gradlet"],
+        "threads": sorted({1, cores}),
+    }
+    head = INTRODUCTION.format(
+        date=datetime.date.today().isoformat(),
+        machine=harness.machine(),
+        load=f"{os.getloadavg()[0]:.2f}",
+        python=sys.version.split()[0],
+        commit=git_commit(),
+    )
+    sections = [
+        ("Operators (`benchmarks/ops.py`)", harness.run_table(argparse.Namespace(only=list(cases.OPS), **common))),
+        ("Training steps (`benchmarks/steps.py`)", harness.run_table(argparse.Namespace(only=list(cases.STEPS), **common))),
+        ("Overheads (`benchmarks/overheads.py`)", overheads.report(parsed.peers, max(3, parsed.rounds // 2))),
+        ("The graph core (`benchmarks/graph_core.py`)", graph_core(parsed.peers)),
+    ]
+    text = head + "".join(f"\n## {title}\n\n{body}\n" for title, body in sections)
+    with open(parsed.output, "w") as file:
+        file.write(text)
+    print(f"wrote {parsed.output}")
+
+
+if __name__ == "__main__":
+    main()
