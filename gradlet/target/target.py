@@ -37,6 +37,7 @@ class Target:
         max_args: most buffers one kernel may take.
         max_threads: most lanes of a workgroup, 1 on a CPU.
         native_dtypes: scalar types with arithmetic; others are only loaded, stored, selected and cast.
+        converts_half: whether float16 <-> float32 is an instruction.
         library: whether transcendental functions of float64 can be called (libm).
     """
 
@@ -58,6 +59,7 @@ class Target:
     max_args: int
     max_threads: int
     native_dtypes: frozenset[DType]
+    converts_half: bool
     library: bool
 
     @property
@@ -86,14 +88,14 @@ def _x86(name: str, cpu: str, features: str, vector_bits: int, vector_registers:
         name=name, triple="x86_64-unknown-linux-gnu", cpu=cpu, features=features, kind="cpu", vector_bits=vector_bits,
         vector_registers=vector_registers, cores=4, l1_bytes=32 * 1024, l2_bytes=1024 * 1024,
         llc_bytes=16 * 1024 * 1024, flops_per_second=flops, bytes_per_second=30_000_000_000, launch_ps=2_000_000,
-        fma=fma, max_args=4096, max_threads=1, native_dtypes=_CPU_DTYPES, library=True,
+        fma=fma, max_args=4096, max_threads=1, native_dtypes=_CPU_DTYPES, converts_half=True, library=True,
     )  # fmt: skip
 
 
 # The processor names are the published levels of x86-64, so code runs on every machine of the level.
 AVX512: Final = _x86("avx512", "x86-64-v4", "-prefer-256-bit", 512, 32, fma=True)
 AVX2: Final = _x86("avx2", "x86-64-v3", "", 256, 16, fma=True)
-SSE: Final = _x86("sse", "x86-64-v2", "", 128, 16, fma=False)
+SSE: Final = replace(_x86("sse", "x86-64-v2", "", 128, 16, fma=False), converts_half=False)
 NEON: Final = replace(
     AVX2, name="neon", triple="aarch64-unknown-linux-gnu", cpu="generic", features="+neon", vector_bits=128,
     vector_registers=32, flops_per_second=4 * 2_500_000_000 * 2 * 2 * 4,
@@ -102,7 +104,8 @@ NVPTX: Final = Target(
     name="nvptx", triple="nvptx64-nvidia-cuda", cpu="sm_90", features="", kind="gpu", vector_bits=32,
     vector_registers=255, cores=132, l1_bytes=228 * 1024, l2_bytes=50 * 1024 * 1024, llc_bytes=50 * 1024 * 1024,
     flops_per_second=60_000_000_000_000, bytes_per_second=3_000_000_000_000, launch_ps=3_000_000, fma=True,
-    max_args=500, max_threads=1024, native_dtypes=_CPU_DTYPES | {dtypes.float16}, library=False,
+    max_args=500, max_threads=1024, native_dtypes=_CPU_DTYPES | {dtypes.float16},
+    converts_half=True, library=False,
 )  # fmt: skip
 AMDGPU: Final = replace(
     NVPTX, name="amdgpu", triple="amdgcn-amd-amdhsa", cpu="gfx1100", vector_registers=256, cores=96,

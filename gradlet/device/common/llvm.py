@@ -1,0 +1,85 @@
+"""LLVM through llvmlite: set up once, IR text to object code or assembly for any target, one lock around all of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from functools import cache
+from typing import Any, Final
+
+from gradlet.base.errors import RenderError
+from gradlet.target.target import Target
+
+# LLVM's own state is not safe to share between threads here. Taken while forking, so that no child starts in the middle
+# of a compilation that its parent's other thread would have to finish.
+LOCK: Final = threading.RLock()
+os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
+
+# The IR holds its final form, so no pass runs on it; the code generator's own level 1 schedules and allocates as well
+# as level 3 does on such code.
+CODEGEN_LEVEL: Final = 1
+
+
+@cache
+def binding() -> Any:
+    """`llvmlite.binding` with all targets registered; imported on first use."""
+    import llvmlite.binding as llvm
+
+    with LOCK:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    return llvm
+
+
+@cache
+def version() -> str:
+    """Versions of llvmlite and LLVM, part of every cache key."""
+    import llvmlite
+
+    return f"llvmlite {llvmlite.__version__} LLVM {'.'.join(str(v) for v in binding().llvm_version_info)}"
+
+
+@cache
+def target_machine(triple: str, cpu: str, features: str, for_jit: bool) -> Any:
+    """LLVM's code generator for one processor."""
+    llvm = binding()
+    with LOCK:
+        found = llvm.Target.from_triple(triple)
+        reloc = "pic" if triple.startswith("amdgcn") else "default"
+        return found.create_target_machine(
+            cpu=cpu, features=features, opt=CODEGEN_LEVEL, reloc=reloc, jit=for_jit,
+            codemodel="jitdefault" if for_jit else "default",
+        )  # fmt: skip
+
+
+def _parse(source: str, target: Target, machine: Any) -> Any:
+    llvm = binding()
+    try:
+        module = llvm.parse_assembly(source)
+        module.data_layout = str(machine.target_data)
+        module.verify()
+    except RuntimeError as error:
+        raise RenderError(f"LLVM refuses the rendered kernel for {target.name}: {error}\n{source}") from None
+    return module
+
+
+def emit_object(source: str, target: Target, for_jit: bool = False) -> bytes:
+    """Object code of an IR module.
+
+    Raises:
+        RenderError: LLVM does not accept the text.
+    """
+    with LOCK:
+        machine = target_machine(target.triple, target.cpu, target.features, for_jit)
+        return bytes(machine.emit_object(_parse(source, target, machine)))
+
+
+def emit_assembly(source: str, target: Target) -> str:
+    """Assembly text of an IR module: PTX for NVIDIA targets.
+
+    Raises:
+        RenderError: LLVM does not accept the text.
+    """
+    with LOCK:
+        machine = target_machine(target.triple, target.cpu, target.features, False)
+        return str(machine.emit_assembly(_parse(source, target, machine)))

@@ -1,0 +1,461 @@
+"""Linear programs as LLVM IR text that needs no further optimisation: phi loops, explicit vectors, typed accesses.
+
+On a CPU a kernel is `void name(ptr table, i64 begin, i64 end)` (docs/architecture.md, section 3). On a GPU it takes one
+pointer a buffer and one i64 a variable, a PARALLEL range is the workgroup's number and THREAD ranges are the lane's.
+
+Different slots are assumed not to overlap where one of them is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from gradlet.base.dtype import DType, dtypes
+from gradlet.base.errors import RenderError
+from gradlet.graph.node import UOp
+from gradlet.graph.program import LinearProgram
+from gradlet.ops.op import ELEMENTWISE, AxisKind, Op
+from gradlet.render.llvmalu import Alu
+from gradlet.render.llvmcast import bitcast, cast
+from gradlet.render.llvmtext import (
+    Value,
+    Writer,
+    constant,
+    integer,
+    lane_constants,
+    lanes_of,
+    memory_type,
+    register_type,
+    suffix,
+    vector_type,
+)
+from gradlet.target.target import Target
+
+_GPU_INDEX: Final = {
+    "nvptx": {"workgroup": "llvm.nvvm.read.ptx.sreg.ctaid.x", "thread": "llvm.nvvm.read.ptx.sreg.tid.x"},
+    "amdgpu": {"workgroup": "llvm.amdgcn.workgroup.id.x", "thread": "llvm.amdgcn.workitem.id.x"},
+}
+_GPU_CONVENTION: Final = {"nvptx": "ptx_kernel", "amdgpu": "amdgpu_kernel"}
+
+
+def render(program: LinearProgram, target: Target) -> str:
+    """LLVM IR of one kernel.
+
+    Raises:
+        RenderError: an operation that the target lacks, or nodes out of order.
+    """
+    return _Kernel(program, target).render()
+
+
+def entry_name(program: LinearProgram) -> str:
+    """Name of the function in the object code."""
+    return program.name
+
+
+@dataclass
+class _Loop:
+    """An open loop, and the accumulators that its iterations hand on."""
+
+    start: Value
+    stop: Value
+    before: str  # label of the block that enters the loop
+    body: str
+    after: str
+    index: Value
+    guarded: bool  # entered only after a test: it may run zero times
+    index_hole: int
+    carried: list[_Carried] = field(default_factory=list)
+
+
+class _Carried(NamedTuple):
+    """An accumulator on its way through a loop: its value before, its phi, and the line kept for that phi."""
+
+    acc: UOp
+    entry: Value
+    phi: Value
+    hole: int
+
+
+class _Kernel:
+    """State of rendering one program."""
+
+    def __init__(self, program: LinearProgram, target: Target) -> None:
+        self.program = program
+        self.target = target
+        self.is_gpu = target.kind == "gpu"
+        self.pointer = "ptr addrspace(1)" if self.is_gpu else "ptr"
+        self.writer = Writer()
+        self.alu = Alu(self.writer, target)
+        self.values: dict[UOp, Value] = {}
+        self.gates: dict[UOp, UOp | None] = {}  # INDEX -> its gate, None where always true
+        self.current: dict[UOp, Value] = {}  # ACC -> the register that holds it now
+        self.loops: dict[UOp, _Loop] = {}
+        self.loop_count = 0
+        self.carried, self.initialised_at = _accumulators(program.uops)
+        self.lane_stride = _lane_strides(program.uops)
+        self.handlers: dict[Op, Callable[[UOp], None]] = {
+            Op.CONST: self._const, Op.PARAM: self._nothing, Op.VARIABLE: self._nothing, Op.SINK: self._nothing,
+            Op.SPECIAL: self._special, Op.RANGE: self._range, Op.END: self._end, Op.ACC: self._acc,
+            Op.UPDATE: self._update, Op.INDEX: self._index, Op.LOAD: self._load, Op.STORE: self._store,
+            Op.VECTORIZE: self._vectorize, Op.EXTRACT: self._extract, Op.REDUCE_LANES: self._reduce_lanes,
+        }  # fmt: skip
+
+    def render(self) -> str:
+        self._arguments()
+        for node in self.program.uops:
+            if node.op in ELEMENTWISE:
+                self.values[node] = self._element_wise(node)
+                continue
+            handler = self.handlers.get(node.op)
+            if handler is None:
+                raise RenderError(f"{node.op.name} does not occur in a linear program (kernel {self.program.name})")
+            handler(node)
+        if self.loops:
+            raise RenderError(f"kernel {self.program.name}: {len(self.loops)} loops have no END")
+        self.writer.line("ret void")
+        return self._text()
+
+    # the function around the body
+    def _arguments(self) -> None:
+        """Give every PARAM and VARIABLE a register."""
+        if self.is_gpu:
+            for param in self.program.params:
+                self.values[param] = Value(f"%p{param.arg.slot}", self.pointer)
+            for position, variable in enumerate(self.program.variables):
+                self.values[variable] = self._word(Value(f"%n{position}", "i64"), variable.dtype)
+            return
+        for param in self.program.params:
+            place = self._table_entry(param.arg.slot)
+            self.values[param] = Value(f"%p{param.arg.slot}", "ptr")
+            self.writer.line(f"%p{param.arg.slot} = load ptr, {place}, align 8")
+        for position, variable in enumerate(self.program.variables):
+            place = self._table_entry(len(self.program.params) + position)
+            word = self.writer.emit("i64", f"load i64, {place}, align 8")
+            self.values[variable] = self._word(word, variable.dtype)
+
+    def _table_entry(self, position: int) -> Value:
+        table = Value("%table", "ptr")
+        if position == 0:
+            return table
+        return self.writer.emit("ptr", f"getelementptr inbounds i64, {table}, i64 {position}")
+
+    def _word(self, word: Value, dtype: DType) -> Value:
+        """An i64 of the launch as the integer type a node has."""
+        return cast(self.writer, self.target, word, dtypes.int64, dtype)
+
+    def _text(self) -> str:
+        target, name = self.target, self.program.name
+        bits = target.vector_bits
+        if self.is_gpu:
+            pointers = [f"{self.pointer} noalias %p{p.arg.slot}" for p in self.program.params]
+            words = [f"i64 %n{i}" for i in range(len(self.program.variables))]
+            head = f"define {_GPU_CONVENTION[target.name]} void @{name}({', '.join(pointers + words)}) #0 {{"
+            threads = self.program.threads
+            lanes = {"nvptx": f'"nvvm.maxntid"="{threads}"', "amdgpu": f'"amdgpu-flat-work-group-size"="1,{threads}"'}
+            attributes = f"nounwind {lanes[target.name]}"
+        else:
+            head = f"define void @{name}(ptr noalias readonly %table, i64 %begin, i64 %end) #0 {{"
+            attributes = f'nounwind "prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
+        lines = [f'target triple = "{target.triple}"', "", head, *self.writer.lines, "}", ""]
+        lines += sorted(self.writer.declarations.values())
+        lines += ["", f"attributes #0 = {{ {attributes} }}"]
+        if self.loop_count:
+            lines.append("!0 = !{!\"llvm.loop.unroll.disable\"}")
+            lines += [f"!{i} = distinct !{{!{i}, !0}}" for i in range(1, self.loop_count + 1)]
+        return "\n".join(lines) + "\n"
+
+    # operands
+    def value(self, node: UOp) -> Value:
+        """The register or constant that holds a node's value here."""
+        if node.op is Op.ACC:
+            found = self.current.get(node)
+        elif node.op is Op.UPDATE:
+            found = self.current.get(node.src[0])
+        elif node.op is Op.CONST:
+            return constant(node.arg, node.dtype, self.target)
+        else:
+            found = self.values.get(node)
+        if found is None:
+            raise RenderError(f"kernel {self.program.name} uses {node.op.name} before it is computed")
+        return found
+
+    def _const(self, node: UOp) -> None:
+        """Constants are written where they are used."""
+
+    def _nothing(self, node: UOp) -> None:
+        """Not an instruction."""
+
+    # loops
+    def _range(self, node: UOp) -> None:
+        for acc in self.initialised_at.get(node, ()):
+            self.current[acc] = self.value(acc.src[0])
+        kind = node.arg.kind
+        if self.is_gpu and kind in (AxisKind.PARALLEL, AxisKind.THREAD):
+            self.values[node] = self._gpu_range(node, kind)
+            return
+        type_text = register_type(node.dtype, self.target)
+        start, stop = integer(0, type_text), self.value(node.src[0])
+        if kind is AxisKind.PARALLEL:
+            start = self._word(Value("%begin", "i64"), node.dtype)
+            stop = self._word(Value("%end", "i64"), node.dtype)
+        bound = node.src[0]
+        runs = kind is not AxisKind.PARALLEL and bound.op is Op.CONST and bound.arg > 0
+        self._open(node, start, stop, guarded=not runs)
+
+    def _open(self, node: UOp, start: Value, stop: Value, guarded: bool) -> None:
+        writer = self.writer
+        number = node.arg.number
+        body, after = writer.name(f"loop{number}_"), writer.name(f"after{number}_")
+        before = writer.label
+        if guarded:
+            runs = writer.compare("icmp slt", start, stop)
+            writer.line(f"br {runs}, label %{body}, label %{after}")
+        else:
+            writer.line(f"br label %{body}")
+        writer.start(body)
+        index = Value("%" + writer.name(f"i{number}_"), start.type)
+        loop = _Loop(start, stop, before, body, after, index, guarded, writer.hole())
+        for acc in self.carried.get(node, ()):
+            entry = self.value(acc)
+            phi = Value("%" + writer.name(f"acc{acc.arg.number}_"), entry.type)
+            loop.carried.append(_Carried(acc, entry, phi, writer.hole()))
+            self.current[acc] = phi
+        self.values[node] = index
+        self.loops[node] = loop
+
+    def _end(self, node: UOp) -> None:
+        range_node = node.src[0]
+        if self.is_gpu and range_node.arg.kind in (AxisKind.PARALLEL, AxisKind.THREAD):
+            return
+        loop = self.loops.pop(range_node, None)
+        if loop is None:
+            raise RenderError(f"kernel {self.program.name}: END of a loop that is not open")
+        writer = self.writer
+        self.loop_count += 1
+        following = writer.emit(loop.index.type, f"add nuw nsw {loop.index}, 1", "next")
+        again = writer.compare("icmp slt", following, loop.stop)
+        latch = writer.label
+        writer.line(f"br {again}, label %{loop.body}, label %{loop.after}, !llvm.loop !{self.loop_count}")
+        incoming = f"[ {loop.start.text}, %{loop.before} ], [ {following.text}, %{latch} ]"
+        writer.fill(loop.index_hole, f"{loop.index.text} = phi {loop.index.type} {incoming}")
+        handed_on = [f"[ {c.entry.text}, %{loop.before} ], [ {self.current[c.acc].text}, %{latch} ]" for c in loop.carried]
+        for carried, incoming in zip(loop.carried, handed_on):
+            writer.fill(carried.hole, f"{carried.phi.text} = phi {carried.phi.type} {incoming}")
+        writer.start(loop.after)
+        if loop.guarded:
+            for carried, incoming in zip(loop.carried, handed_on):
+                kind = carried.phi.type
+                self.current[carried.acc] = writer.emit(kind, f"phi {kind} {incoming}", f"acc{carried.acc.arg.number}_")
+
+    def _acc(self, node: UOp) -> None:
+        if node not in self.current:
+            self.current[node] = self.value(node.src[0])
+
+    def _update(self, node: UOp) -> None:
+        self.current[node.src[0]] = self.value(node.src[1])
+
+    # GPU indices
+    def _special(self, node: UOp) -> None:
+        if not self.is_gpu:
+            raise RenderError(f"SPECIAL {node.arg.name} has no meaning on {self.target.name}")
+        self.values[node] = self._gpu_index(node.arg.name, node.dtype)
+
+    def _gpu_index(self, name: str, dtype: DType) -> Value:
+        register = self.writer.call("i32", _GPU_INDEX[self.target.name][name])
+        return cast(self.writer, self.target, register, dtypes.uint32, dtype)
+
+    def _gpu_range(self, node: UOp, kind: AxisKind) -> Value:
+        if kind is AxisKind.PARALLEL:
+            return self._gpu_index("workgroup", node.dtype)
+        lane = self._gpu_index("thread", node.dtype)
+        stride, size = self.lane_stride[node]
+        if stride > 1:
+            lane = self.writer.binary("udiv", lane, integer(stride, lane.type))
+        if stride * size < self.program.threads:
+            lane = self.writer.binary("urem", lane, integer(size, lane.type))
+        return lane
+
+    # memory
+    def _index(self, node: UOp) -> None:
+        """The address. Where a gate may be false it is not claimed to lie inside the buffer."""
+        param, element = node.src[0], self.value(node.src[1])
+        gate = node.src[2] if len(node.src) > 2 else None
+        if gate is not None and gate.op is Op.CONST and gate.arg:
+            gate = None
+        self.gates[node] = gate
+        if lanes_of(element.type) > 1:
+            raise RenderError(f"kernel {self.program.name}: an INDEX must have a scalar element number")
+        if gate is not None and gate.dtype.count == 1:
+            # A scalar access always happens, at element 0 where the gate is false: no branch.
+            element = self.writer.select(self.value(gate), element, integer(0, element.type))
+        inside = "" if gate is not None else "inbounds "
+        kind = memory_type(node.dtype.scalar, self.target)
+        base = self.values[param]
+        self.values[node] = self.writer.emit(self.pointer, f"getelementptr {inside}{kind}, {base}, {element}", "a")
+
+    def _load(self, node: UOp) -> None:
+        address, dtype = node.src[0], node.dtype
+        gate = self.gates.get(address)
+        pointer = self.value(address)
+        align = dtype.scalar.itemsize
+        kind = memory_type(dtype, self.target)
+        if gate is None or (dtype.count == 1 and gate.dtype.count == 1):
+            loaded = self.writer.emit(kind, f"load {kind}, {pointer}, align {align}")
+            result = self._from_memory(loaded, dtype)
+            if gate is not None:
+                result = self.writer.select(self.value(gate), result, self._alternative(node))
+            self.values[node] = result
+            return
+        mask = self._mask(gate, dtype.count)
+        other = self._to_memory(self._alternative(node), dtype)
+        space = "p1" if self.is_gpu else "p0"
+        name = f"llvm.masked.load.{suffix(kind)}.{space}"
+        loaded = self.writer.call(kind, name, self._aligned(pointer, align), mask, other)
+        self.values[node] = self._from_memory(loaded, dtype)
+
+    def _alternative(self, node: UOp) -> Value:
+        """What a gated load gives where the gate is false."""
+        if len(node.src) > 1:
+            other = self.value(node.src[1])
+            count = node.dtype.count
+            return self.writer.broadcast(other, count) if lanes_of(other.type) < count else other
+        return constant(0, node.dtype, self.target)
+
+    def _store(self, node: UOp) -> None:
+        address, source = node.src
+        dtype = source.dtype
+        gate = self.gates.get(address)
+        pointer = self.value(address)
+        align = dtype.scalar.itemsize
+        stored = self._to_memory(self.value(source), dtype)
+        if gate is None:
+            self.writer.line(f"store {stored}, {pointer}, align {align}")
+        elif dtype.count == 1 and gate.dtype.count == 1:
+            self._store_if(self.value(gate), f"store {stored}, {pointer}, align {align}")
+        else:
+            mask = self._mask(gate, dtype.count)
+            space = "p1" if self.is_gpu else "p0"
+            name = f"llvm.masked.store.{suffix(stored.type)}.{space}"
+            self.writer.call_void(name, stored, self._aligned(pointer, align), mask)
+
+    def _store_if(self, gate: Value, text: str) -> None:
+        writer = self.writer
+        inside, after = writer.name("store"), writer.name("skip")
+        writer.line(f"br {gate}, label %{inside}, label %{after}")
+        writer.start(inside)
+        writer.line(text)
+        writer.line(f"br label %{after}")
+        writer.start(after)
+
+    def _mask(self, gate: UOp, count: int) -> Value:
+        mask = self.value(gate)
+        return self.writer.broadcast(mask, count) if lanes_of(mask.type) < count else mask
+
+    def _aligned(self, pointer: Value, align: int) -> Value:
+        """The pointer as an argument with its alignment, which masked accesses take from the call."""
+        return Value(pointer.text, f"{pointer.type} align {align}")
+
+    def _from_memory(self, loaded: Value, dtype: DType) -> Value:
+        if not dtype.is_bool:
+            return loaded
+        return self.writer.compare("icmp ne", loaded, integer(0, loaded.type))
+
+    def _to_memory(self, value: Value, dtype: DType) -> Value:
+        if not dtype.is_bool:
+            return value
+        return self.writer.convert("zext", value, vector_type(lanes_of(value.type), "i8"))
+
+    # arithmetic
+    def _element_wise(self, node: UOp) -> Value:
+        op = node.op
+        args = [self.value(s) for s in node.src]
+        operand = node.src[0].dtype
+        if op is Op.CAST:
+            return cast(self.writer, self.target, args[0], operand, node.dtype)
+        if op is Op.BITCAST:
+            return bitcast(self.writer, self.target, args[0], operand, node.dtype)
+        if op is Op.WHERE:
+            return self.writer.select(args[0], args[1], args[2])
+        if op in (Op.IDIV, Op.MOD):
+            known = _known_integer(node.src[1])
+            return self.alu.divide(op, operand.scalar, args[0], args[1], known, _are_positive(node))
+        never_nan = next((i for i, s in enumerate(node.src) if _is_number(s)), None)
+        return self.alu.apply(op, operand, args, never_nan)
+
+    def _vectorize(self, node: UOp) -> None:
+        src, dtype = node.src, node.dtype
+        if all(s.op is Op.CONST for s in src):
+            values = [s.arg for s in src] if len(src) == dtype.count else [src[0].arg] * dtype.count
+            self.values[node] = lane_constants(values, dtype, self.target)
+            return
+        if all(s is src[0] for s in src):
+            self.values[node] = self.writer.broadcast(self.value(src[0]), dtype.count)
+            return
+        kind = register_type(dtype, self.target)
+        result = Value("poison", kind)
+        for lane, scalar in enumerate(src):
+            result = self.writer.emit(kind, f"insertelement {result}, {self.value(scalar)}, i64 {lane}")
+        self.values[node] = result
+
+    def _extract(self, node: UOp) -> None:
+        value = self.value(node.src[0])
+        self.values[node] = value if lanes_of(value.type) == 1 else self.writer.extract(value, node.arg.lane)
+
+    def _reduce_lanes(self, node: UOp) -> None:
+        self.values[node] = self.alu.reduce_lanes(node.arg.op, node.dtype, self.value(node.src[0]))
+
+
+def _accumulators(uops: tuple[UOp, ...]) -> tuple[dict[UOp, list[UOp]], dict[UOp, list[UOp]]]:
+    """Which accumulators each loop carries, and which begin where a loop opens because their node stands inside it."""
+    position = {node: i for i, node in enumerate(uops)}
+    ends = {node.src[0]: i for i, node in enumerate(uops) if node.op is Op.END}
+    updates: dict[UOp, list[int]] = {}
+    for i, node in enumerate(uops):
+        if node.op is Op.UPDATE:
+            updates.setdefault(node.src[0], []).append(i)
+    carried: dict[UOp, list[UOp]] = {r: [] for r in ends}
+    initialised_at: dict[UOp, list[UOp]] = {}
+    for acc in (n for n in uops if n.op is Op.ACC):
+        begin = position[acc]
+        loops = [r for r in acc.src[1:] if r in position]
+        outermost = min(loops, key=lambda r: position[r], default=None)
+        if outermost is not None and position[outermost] < begin:
+            initialised_at.setdefault(outermost, []).append(acc)
+            begin = position[outermost] - 1
+        for loop, end in ends.items():
+            if begin < position[loop] and any(position[loop] < u < end for u in updates.get(acc, ())):
+                carried[loop].append(acc)
+    return carried, initialised_at
+
+
+def _lane_strides(uops: tuple[UOp, ...]) -> dict[UOp, tuple[int, int]]:
+    """For every THREAD range, how many lanes one step of it is, and its size. The last range varies fastest."""
+    strides: dict[UOp, tuple[int, int]] = {}
+    stride = 1
+    for node in reversed(uops):
+        if node.op is Op.RANGE and node.arg.kind is AxisKind.THREAD:
+            size = int(node.src[0].arg)
+            strides[node] = (stride, size)
+            stride *= size
+    return strides
+
+
+def _known_integer(node: UOp) -> int | None:
+    """The value of a constant, also when it is a broadcast one."""
+    if node.op is Op.VECTORIZE and all(s is node.src[0] for s in node.src):
+        node = node.src[0]
+    return int(node.arg) if node.op is Op.CONST else None
+
+
+def _is_number(node: UOp) -> bool:
+    """Whether a node is a constant other than NaN."""
+    if node.op is Op.VECTORIZE and all(s is node.src[0] for s in node.src):
+        node = node.src[0]
+    return node.op is Op.CONST and node.arg == node.arg
+
+
+def _are_positive(node: UOp) -> bool:
+    """Whether a division's dividend is certainly >= 0 and its divisor certainly > 0."""
+    return False

@@ -1,0 +1,206 @@
+"""LLVM IR as text: types, constants, and a writer of instructions and basic blocks."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final, NamedTuple
+
+from gradlet.base.dtype import DType, dtypes
+from gradlet.base.errors import RenderError
+from gradlet.target.target import Target
+
+_SCALAR: Final[dict[DType, str]] = {
+    dtypes.bool: "i1", dtypes.uint8: "i8", dtypes.int8: "i8", dtypes.uint16: "i16", dtypes.int16: "i16",
+    dtypes.uint32: "i32", dtypes.int32: "i32", dtypes.uint64: "i64", dtypes.int64: "i64", dtypes.index: "i64",
+    dtypes.float32: "float", dtypes.float64: "double",
+}  # fmt: skip
+_SUFFIX: Final = {"float": "f32", "double": "f64", "half": "f16"}
+
+
+class Value(NamedTuple):
+    """An operand: its text (a register or a constant) and its LLVM type."""
+
+    text: str
+    type: str
+
+    def __str__(self) -> str:
+        """Type and operand, as most instructions want it."""
+        return f"{self.type} {self.text}"
+
+
+def vector_type(count: int, scalar: str) -> str:
+    """`scalar` itself for one lane."""
+    return scalar if count == 1 else f"<{count} x {scalar}>"
+
+
+def lanes_of(type_text: str) -> int:
+    """Number of lanes of a type written by `vector_type`."""
+    return int(type_text[1:].split(" x ")[0]) if type_text.startswith("<") else 1
+
+
+def scalar_of(type_text: str) -> str:
+    """The lane's type."""
+    return type_text[1:-1].split(" x ")[1] if type_text.startswith("<") else type_text
+
+
+def suffix(type_text: str) -> str:
+    """How intrinsic names spell a type: `<16 x float>` is `v16f32`."""
+    scalar = scalar_of(type_text)
+    name = _SUFFIX.get(scalar, scalar)
+    count = lanes_of(type_text)
+    return name if count == 1 else f"v{count}{name}"
+
+
+def is_carried_as_bits(dtype: DType, target: Target) -> bool:
+    """Whether a 16-bit float lives in integer registers because the target has no arithmetic on it."""
+    return dtype.scalar in (dtypes.float16, dtypes.bfloat16) and dtype.scalar not in target.native_dtypes
+
+
+def register_type(dtype: DType, target: Target) -> str:
+    """LLVM type of a value: bool is i1, a 16-bit float without arithmetic is its bits."""
+    scalar = dtype.scalar
+    if is_carried_as_bits(scalar, target):
+        return vector_type(dtype.count, "i16")
+    if scalar is dtypes.float16:
+        return vector_type(dtype.count, "half")
+    found = _SCALAR.get(scalar)
+    if found is None:
+        raise RenderError(f"no LLVM type for {dtype}")
+    return vector_type(dtype.count, found)
+
+
+def memory_type(dtype: DType, target: Target) -> str:
+    """LLVM type of a value in memory: bool takes a byte."""
+    if dtype.is_bool:
+        return vector_type(dtype.count, "i8")
+    return register_type(dtype, target)
+
+
+def half_bits(value: float, dtype: DType) -> int:
+    """The bits of a value that is exact in float16 or bfloat16."""
+    if value != value:
+        return 0x7E00 if dtype is dtypes.float16 else 0x7FC0
+    if dtype is dtypes.float16:
+        return int(struct.unpack("<H", struct.pack("<e", value))[0])
+    return int(struct.unpack("<I", struct.pack("<f", value))[0] >> 16)
+
+
+def _scalar_constant(value: Any, dtype: DType, target: Target) -> str:
+    if dtype.is_bool:
+        return "true" if value else "false"
+    if not dtype.is_float:
+        return str(int(value))
+    number = float(value)
+    if dtype in (dtypes.float16, dtypes.bfloat16):
+        bits = half_bits(number, dtype)
+        return str(bits) if is_carried_as_bits(dtype, target) else f"0xH{bits:04X}"
+    if number != number:
+        return "0x7FF8000000000000"
+    # float constants too are written as doubles; their value is exact in float32 already.
+    return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
+
+
+def constant(value: Any, dtype: DType, target: Target) -> Value:
+    """A constant, in every lane of a vector type."""
+    text = _scalar_constant(value, dtype.scalar, target)
+    type_text = register_type(dtype, target)
+    return Value(text if dtype.count == 1 else f"splat ({scalar_of(type_text)} {text})", type_text)
+
+
+def lane_constants(values: list[Any], dtype: DType, target: Target) -> Value:
+    """A vector constant from one value a lane."""
+    type_text = register_type(dtype, target)
+    scalar = scalar_of(type_text)
+    return Value("<" + ", ".join(f"{scalar} {_scalar_constant(v, dtype.scalar, target)}" for v in values) + ">", type_text)
+
+
+def integer(value: int, type_text: str) -> Value:
+    """An integer constant of an LLVM type, in every lane."""
+    return Value(str(value) if lanes_of(type_text) == 1 else f"splat ({scalar_of(type_text)} {value})", type_text)
+
+
+class Writer:
+    """Instructions of one function in order, with fresh register names and the declarations they need."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = ["entry:"]
+        self.declarations: dict[str, str] = {}
+        self.label = "entry"
+        self._next = 0
+
+    def name(self, base: str) -> str:
+        """A fresh name."""
+        self._next += 1
+        return f"{base}{self._next}"
+
+    def line(self, text: str) -> None:
+        """An instruction without result."""
+        self.lines.append("  " + text)
+
+    def emit(self, type_text: str, text: str, base: str = "v") -> Value:
+        """An instruction with a result of this type."""
+        value = Value("%" + self.name(base), type_text)
+        self.line(f"{value.text} = {text}")
+        return value
+
+    def start(self, label: str) -> None:
+        """Begin a basic block."""
+        self.lines.append(f"{label}:")
+        self.label = label
+
+    def hole(self) -> int:
+        """Leave a line to be filled in later; returns its place."""
+        self.lines.append("")
+        return len(self.lines) - 1
+
+    def fill(self, place: int, text: str) -> None:
+        """Fill a line that `hole` left."""
+        self.lines[place] = "  " + text
+
+    def call(self, result: str, function: str, *args: Value, flags: str = "") -> Value:
+        """Call an intrinsic or library function, declaring it."""
+        self._declare(result, function, args)
+        listed = ", ".join(str(a) for a in args)
+        return self.emit(result, f"call {flags}{result} @{function}({listed})")
+
+    def call_void(self, function: str, *args: Value) -> None:
+        """Call a function for its effect."""
+        self._declare("void", function, args)
+        self.line(f"call void @{function}({', '.join(str(a) for a in args)})")
+
+    def _declare(self, result: str, function: str, args: tuple[Value, ...]) -> None:
+        kinds = ", ".join(a.type.removesuffix(" align 1") for a in args)
+        self.declarations[function] = f"declare {result} @{function}({kinds})"
+
+    # small instructions that every part needs
+    def binary(self, operation: str, first: Value, second: Value) -> Value:
+        """`operation` on two operands of one type."""
+        return self.emit(first.type, f"{operation} {first}, {second.text}")
+
+    def compare(self, operation: str, first: Value, second: Value) -> Value:
+        """`icmp` or `fcmp` with its predicate."""
+        return self.emit(vector_type(lanes_of(first.type), "i1"), f"{operation} {first}, {second.text}")
+
+    def select(self, condition: Value, if_true: Value, if_false: Value) -> Value:
+        """One of two operands, lane by lane when the condition is a vector."""
+        return self.emit(if_true.type, f"select {condition}, {if_true}, {if_false}")
+
+    def convert(self, operation: str, value: Value, type_text: str) -> Value:
+        """A conversion instruction; none when the types are equal."""
+        return value if value.type == type_text else self.emit(type_text, f"{operation} {value} to {type_text}")
+
+    def broadcast(self, value: Value, count: int) -> Value:
+        """The scalar in every lane."""
+        kind = vector_type(count, value.type)
+        first = self.emit(kind, f"insertelement {kind} poison, {value}, i64 0")
+        return self.emit(kind, f"shufflevector {first}, {kind} poison, <{count} x i32> zeroinitializer")
+
+    def lanes(self, value: Value, picks: list[int]) -> Value:
+        """A vector of some lanes of another."""
+        kind = vector_type(len(picks), scalar_of(value.type))
+        mask = ", ".join(f"i32 {p}" for p in picks)
+        return self.emit(kind, f"shufflevector {value}, {value.type} poison, <{len(picks)} x i32> <{mask}>")
+
+    def extract(self, value: Value, lane: int) -> Value:
+        """One lane."""
+        return self.emit(scalar_of(value.type), f"extractelement {value}, i64 {lane}")
