@@ -241,7 +241,7 @@ def rate(row: Row, timing: Timing | None) -> str:
 def arguments(description: str, known: Sequence[str]) -> argparse.Namespace:
     """The options that all benchmark scripts share."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--peers", help="python of the environment that has torch and tinygrad; without it gradlet alone")
+    parser.add_argument("--peers", help="python that has torch and tinygrad; without it gradlet alone")
     parser.add_argument("--frameworks", default="gradlet,torch,tinygrad", help="which to run (default: all)")
     parser.add_argument("--only", default=",".join(known), help=f"which of {', '.join(known)}")
     parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds (default 7)")

@@ -21,17 +21,22 @@ Written by `python benchmarks/run_all.py --peers PEERS_PYTHON`; do not edit by h
 * Machine: {machine}; load average at the start {load}
 * Python {python}; gradlet at {commit}
 
-Each framework runs in its own process; rounds are interleaved with a silent gap between frameworks; results are compared
-before anything is timed. torch is eager, tinygrad and gradlet run their TinyJit. One thread means one pinned core. All
-processes keep freed memory, so fresh outputs cost no page faults. Ratios are of medians; below 1 gradlet is faster.
+Each framework runs in its own process; rounds are interleaved with a silent gap between frameworks; results are
+compared before anything is timed. torch is eager, tinygrad and gradlet run their TinyJit. One thread means one pinned
+core. All processes keep freed memory, so fresh outputs cost no page faults. Ratios are of medians; below 1 gradlet is
+faster.
 """
 
 
 def git_commit() -> str:
     """The commit of the working tree, with a mark when there are changes on top."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", *arguments]
+        return subprocess.run(command, cwd=harness.HERE, capture_output=True, text=True, check=True).stdout
+
     try:
-        run = lambda *a: subprocess.run(["git", *a], cwd=harness.HERE, capture_output=True, text=True, check=True).stdout  # noqa: E731
-        return run("rev-parse", "--short", "HEAD").strip() + (" with changes" if run("status", "--porcelain") else "")
+        return git("rev-parse", "--short", "HEAD").strip() + (" with changes" if git("status", "--porcelain") else "")
     except (OSError, subprocess.CalledProcessError):
         return "an unknown commit"
 
@@ -67,9 +72,11 @@ def main() -> None:
         python=sys.version.split()[0],
         commit=git_commit(),
     )
+    ops = harness.run_table(argparse.Namespace(only=list(cases.OPS), **common))
+    steps = harness.run_table(argparse.Namespace(only=list(cases.STEPS), **common))
     sections = [
-        ("Operators (`benchmarks/ops.py`)", harness.run_table(argparse.Namespace(only=list(cases.OPS), **common))),
-        ("Training steps (`benchmarks/steps.py`)", harness.run_table(argparse.Namespace(only=list(cases.STEPS), **common))),
+        ("Operators (`benchmarks/ops.py`)", ops),
+        ("Training steps (`benchmarks/steps.py`)", steps),
         ("Overheads (`benchmarks/overheads.py`)", overheads.report(parsed.peers, max(3, parsed.rounds // 2))),
         ("The graph core (`benchmarks/graph_core.py`)", graph_core(parsed.peers)),
     ]

@@ -7,11 +7,11 @@ import os
 # Before the first gradlet import, and inherited by every subprocess a test starts.
 os.environ["SPEC"] = "1"
 
-from collections.abc import Iterator  # noqa: E402
+from collections.abc import Iterator
 
-import pytest  # noqa: E402
+import pytest
 
-from gradlet.base.settings import SETTINGS  # noqa: E402
+from gradlet.base.settings import SETTINGS
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""`gradlet bench`: how to measure gradlet beside its peers. The benchmarks live in the repository, not in the package."""
+"""`gradlet bench`: how to measure gradlet beside its peers; the benchmarks live in the repository."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 TEXT = """\
-Benchmarks live in the folder `benchmarks/` of the repository. Peers (torch, tinygrad) run in an environment of their own:
+Benchmarks live in the folder benchmarks/ of the repository. Peers (torch, tinygrad) have an environment of their own:
 
     python3 -m venv peers && peers/bin/pip install torch tinygrad numpy
     python benchmarks/run_all.py --peers peers/bin/python

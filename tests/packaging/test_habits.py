@@ -1,0 +1,57 @@
+"""House rules that a linter does not know."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = sorted((ROOT / "gradlet").rglob("*.py"))
+RELATIVE = [str(p.relative_to(ROOT)) for p in MODULES]
+
+
+def uses(path: Path, *names: str) -> list[str]:
+    """Which of these dotted names a module mentions."""
+    text = path.read_text()
+    return [n for n in names if n in text]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=RELATIVE)
+def test_module_states_its_charter(path: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(path.read_text()))
+    assert docstring
+    assert docstring.splitlines()[0].endswith((".", ":", ",", ";", "?")) or "\n" in docstring
+
+
+@pytest.mark.parametrize("path", MODULES, ids=RELATIVE)
+def test_module_has_a_readable_length(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 650
+
+
+def test_only_settings_reads_the_environment() -> None:
+    reading = [n for n, p in zip(RELATIVE, MODULES, strict=True) if uses(p, "os.environ", "getenv", "import environ")]
+    assert reading == ["gradlet/base/settings.py"]
+
+
+def test_nothing_changes_the_recursion_limit() -> None:
+    assert [n for n, p in zip(RELATIVE, MODULES, strict=True) if uses(p, "setrecursionlimit")] == []
+
+
+def test_every_folder_is_a_package_without_re_exports() -> None:
+    folders = {p.parent for p in MODULES} - {ROOT / "gradlet"}
+    bad = []
+    for folder in sorted(folders):
+        init = folder / "__init__.py"
+        body = ast.parse(init.read_text()).body if init.exists() else []
+        if len(body) != 1 or not isinstance(body[0], ast.Expr):
+            bad.append(str(folder.relative_to(ROOT)))
+    assert bad == []
+
+
+def test_every_test_folder_mirrors_a_package_folder() -> None:
+    own = {"docs", "packaging", "golden", "passes", "errors", "fuzz", "replay", "field", "suite"}
+    package = {str(p.parent.relative_to(ROOT / "gradlet")) for p in MODULES}
+    tests = {str(p.parent.relative_to(ROOT / "tests")) for p in (ROOT / "tests").rglob("test_*.py")}
+    assert [t for t in sorted(tests) if t not in package and t.partition("/")[0] not in own] == []
