@@ -56,11 +56,11 @@ class UOp(ElementwiseMixin):
         kind: the op's number, or KIND_ZERO and KIND_ONE for the constants 0 and 1.
         sig: op | kind of the first source << 8 | kind of the second source << 16.
         stable: bit set for every rule set that is known to change nothing in the subtree.
-        stamp: scratch of the traversal in progress.
+        stamp, num: scratch of the traversal in progress.
     """
 
     __slots__ = (
-        "op", "dtype", "src", "arg", "uid", "mask", "kind", "sig", "stable", "stamp",
+        "op", "dtype", "src", "arg", "uid", "mask", "kind", "sig", "stable", "stamp", "num",
         "_shape", "_bounds", "_ranges", "__weakref__",
     )  # fmt: skip
     op: Op
@@ -73,6 +73,7 @@ class UOp(ElementwiseMixin):
     sig: int
     stable: int
     stamp: int
+    num: int
     # Inferred once and kept; unset until asked for.
     _shape: tuple[int, ...]
     _bounds: tuple[Any, Any]

@@ -1,0 +1,74 @@
+"""Structural keys: equal for graphs that differ only in which buffers, variables and bound values they use."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any, Final
+
+from gradlet.graph.node import UOp, next_stamp, stamp_lock
+from gradlet.ops.op import Op
+
+_CONST: Final = Op.CONST
+_BUFFER: Final = Op.BUFFER
+_VARIABLE: Final = Op.VARIABLE
+_BIND: Final = Op.BIND
+
+
+def structural_key(roots: Iterable[UOp]) -> tuple[Hashable, tuple[UOp, ...]]:
+    """Key of the graph below `roots`, and its leaves: the BUFFER, VARIABLE and BIND nodes in order of discovery.
+
+    Two lists of roots have equal keys exactly when one becomes the other by exchanging leaves position by position:
+    buffers of the same dtype, size and device, variables of the same dtype and limits (names do not count), bound
+    values. Aliasing counts: `a + a` and `a + b` differ. Numbers are given breadth first, so they depend on structure
+    alone. The key holds dtype objects: for use on disk replace them by their names.
+    """
+    key: list[Any] = []
+    append = key.append
+    leaves: list[UOp] = []
+    out: list[UOp] = []
+    with stamp_lock:
+        stamp = next_stamp()
+        number = 0
+        for node in roots:
+            if node.stamp != stamp:
+                node.stamp = stamp
+                node.num = number
+                number += 1
+                out.append(node)
+            append(node.num)
+        append(None)  # ends the list of roots
+        for node in out:  # grows while it is walked
+            src = node.src
+            op = node.op
+            if src:
+                append(op | len(src) << 8)
+                append(node.dtype)
+                append(node.arg)
+                if op is _BIND:
+                    leaves.append(node)
+                    src = src[:1]
+                for source in src:
+                    if source.stamp != stamp:
+                        source.stamp = stamp
+                        source.num = number
+                        number += 1
+                        out.append(source)
+                    append(source.num)
+                continue
+            append(op)
+            append(node.dtype)
+            arg = node.arg
+            if op is _CONST:
+                # Keeps 0.0 from -0.0 and makes NaN equal to itself; the dtype keeps 1 from 1.0 and True.
+                append(arg if arg and arg == arg else repr(arg))
+            elif op is _BUFFER:
+                leaves.append(node)
+                append(arg.size)
+                append(arg.device)
+            elif op is _VARIABLE:
+                leaves.append(node)
+                append(arg.low)
+                append(arg.high)
+            else:
+                append(arg)
+    return tuple(key), tuple(leaves)
