@@ -62,9 +62,9 @@ def test_bad_setting_is_one_line_and_exit_code_2(command: str) -> None:
 
 
 def test_only_the_chosen_command_is_imported() -> None:
-    code = "import sys; from gradlet.cli.main import main; main(['bench']); print(*sys.modules)"
+    code = "import sys; from gradlet.cli.main import main; main(['bench']); print(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    loaded = done.stdout.split()
+    loaded = done.stdout.splitlines()[-1].split()
     assert "gradlet.cli.bench" in loaded
     assert {"gradlet.cli.demo", "gradlet.cli.doctor", "numpy", "llvmlite", "rich"} & set(loaded) == set()
 
