@@ -81,7 +81,9 @@ class Alu:
             return writer.call(kind, f"llvm.{_INTRINSIC[op]}.{suffix(kind)}", *args)
         if op in TRANSCENDENTAL:
             if not self.target.library:
-                raise RenderError(f"{op.name} of {scalar.name} reached the renderer, and {self.target.name} has no libm")
+                raise RenderError(
+                    f"{op.name} of {scalar.name} reached the renderer, and {self.target.name} has no libm"
+                )
             return self._by_lane(f"llvm.{_INTRINSIC[op]}.{suffix(scalar_of(kind))}", args)
         raise RenderError(f"{op.name} is not defined for {scalar.name}")
 
@@ -223,9 +225,7 @@ class Alu:
             return self._halving(value, lambda a, b: self._extreme(op, a, b, None))
         if scalar.is_bool:
             return self.writer.call(kind, f"llvm.vector.reduce.{_BOOL_BINARY[op]}.{suffix(value.type)}", value)
-        name = _INT_BINARY.get(op)
-        if name is None:
-            name = ("u" if scalar.is_unsigned else "s") + op.name.lower()
+        name = _INT_BINARY.get(op) or ("u" if scalar.is_unsigned else "s") + op.name.lower()
         return self.writer.call(kind, f"llvm.vector.reduce.{name}.{suffix(value.type)}", value)
 
     def _halving(self, value: Value, combine: Callable[[Value, Value], Value]) -> Value:
@@ -244,4 +244,3 @@ class Alu:
         for lane in odd:
             value = combine(value, lane)
         return value
-

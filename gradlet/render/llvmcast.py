@@ -1,7 +1,7 @@
 """Conversions between data types as LLVM instructions, bit-exact on every target.
 
-16-bit floats that the target cannot compute with are carried as their bits (see `llvmtext.is_carried_as_bits`); rounding
-to them is to nearest even, here in integer instructions where the hardware has none.
+16-bit floats that the target cannot compute with are carried as their bits (see `llvmtext.is_carried_as_bits`);
+rounding to them is to nearest even, here in integer instructions where the hardware has none.
 """
 
 from __future__ import annotations

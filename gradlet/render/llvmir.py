@@ -162,7 +162,7 @@ class _Kernel:
         lines += sorted(self.writer.declarations.values())
         lines += ["", f"attributes #0 = {{ {attributes} }}"]
         if self.loop_count:
-            lines.append("!0 = !{!\"llvm.loop.unroll.disable\"}")
+            lines.append('!0 = !{!"llvm.loop.unroll.disable"}')
             lines += [f"!{i} = distinct !{{!{i}, !0}}" for i in range(1, self.loop_count + 1)]
         return "\n".join(lines) + "\n"
 
@@ -240,7 +240,9 @@ class _Kernel:
         writer.line(f"br {again}, label %{loop.body}, label %{loop.after}, !llvm.loop !{self.loop_count}")
         incoming = f"[ {loop.start.text}, %{loop.before} ], [ {following.text}, %{latch} ]"
         writer.fill(loop.index_hole, f"{loop.index.text} = phi {loop.index.type} {incoming}")
-        handed_on = [f"[ {c.entry.text}, %{loop.before} ], [ {self.current[c.acc].text}, %{latch} ]" for c in loop.carried]
+        handed_on = [
+            f"[ {c.entry.text}, %{loop.before} ], [ {self.current[c.acc].text}, %{latch} ]" for c in loop.carried
+        ]
         for carried, incoming in zip(loop.carried, handed_on):
             writer.fill(carried.hole, f"{carried.phi.text} = phi {carried.phi.type} {incoming}")
         writer.start(loop.after)

@@ -111,7 +111,9 @@ def lane_constants(values: list[Any], dtype: DType, target: Target) -> Value:
     """A vector constant from one value a lane."""
     type_text = register_type(dtype, target)
     scalar = scalar_of(type_text)
-    return Value("<" + ", ".join(f"{scalar} {_scalar_constant(v, dtype.scalar, target)}" for v in values) + ">", type_text)
+    return Value(
+        "<" + ", ".join(f"{scalar} {_scalar_constant(v, dtype.scalar, target)}" for v in values) + ">", type_text
+    )
 
 
 def integer(value: int, type_text: str) -> Value:

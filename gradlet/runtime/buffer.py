@@ -48,7 +48,9 @@ class Buffer:
         buffer = Buffer(device, dtype, size)
         view = as_bytes(memory)
         if view.nbytes < buffer.nbytes:
-            raise ArgumentError(f"memory has {view.nbytes} bytes, but {size} elements of {dtype.name} need {buffer.nbytes}")
+            raise ArgumentError(
+                f"memory has {view.nbytes} bytes, but {size} elements of {dtype.name} need {buffer.nbytes}"
+            )
         if buffer.nbytes == 0:
             return buffer
         address = address_of(view)

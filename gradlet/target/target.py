@@ -82,7 +82,7 @@ class Target:
 
 
 def _x86(name: str, cpu: str, features: str, vector_bits: int, vector_registers: int, fma: bool) -> Target:
-    # Per core and clock: two vector units, each with a multiply and an add; 2.5 GHz and four cores stand for any machine.
+    # Two vector units a core, each with a multiply and an add a clock; 2.5 GHz and four cores stand for any machine.
     flops = 4 * 2_500_000_000 * 2 * 2 * (vector_bits // 32)
     return Target(
         name=name, triple="x86_64-unknown-linux-gnu", cpu=cpu, features=features, kind="cpu", vector_bits=vector_bits,

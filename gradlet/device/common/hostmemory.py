@@ -109,8 +109,9 @@ class HostAllocator:
         largest = sorted(self._live.values(), reverse=True)[:5]
         holders = ", ".join(f"{what} ({human_bytes(n)})" for n, what in largest) or "none"
         return (
-            f"out of memory on {self.name}: {label} needs {human_bytes(nbytes)} ({nbytes} bytes), {human_bytes(self.used)} "
-            f"of {human_bytes(self.limit)} are held; largest holders: {holders}. Drop tensors or use smaller batches"
+            f"out of memory on {self.name}: {label} needs {human_bytes(nbytes)} ({nbytes} bytes), and "
+            f"{human_bytes(self.used)} of {human_bytes(self.limit)} are held. Largest holders: {holders}. "
+            "Drop tensors or use smaller batches"
         )
 
 

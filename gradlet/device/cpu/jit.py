@@ -1,0 +1,70 @@
+"""Object code into this process: linked by LLVM's ORC JIT, callable as long as its `Loaded` handle lives."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import platform
+from functools import cache
+from itertools import count
+from typing import Any, Final
+
+from gradlet.base.errors import RenderError
+from gradlet.device.common.llvm import LOCK, binding, target_machine
+from gradlet.device.cpu.target import host_target
+
+_numbers: Final = count()
+
+
+class Loaded:
+    """Functions of one object file in memory. Dropping it unloads them."""
+
+    def __init__(self, tracker: Any, names: tuple[str, ...]) -> None:
+        self._tracker = tracker
+        self.addresses: dict[str, int] = {name: int(tracker[name]) for name in names}
+
+    def keep_forever(self) -> None:
+        """Never unload: threads may be inside when the interpreter ends."""
+        self._tracker._owned = True
+
+    def __del__(self) -> None:
+        # Unloading changes the JIT's tables, as compiling does.
+        if self._tracker is not None:
+            with LOCK:
+                self._tracker = None
+
+
+@cache
+def _jit() -> Any:
+    llvm = binding()
+    for library in ("m", "c"):
+        found = ctypes.util.find_library(library) if os.name == "posix" else None
+        if found:
+            llvm.load_library_permanently(found)
+    target = host_target()
+    jit = llvm.create_lljit_compiler(target_machine(host_triple(target.triple), target.cpu, target.features, True))
+    jit._owned = True  # never torn down: code may still run while the interpreter ends
+    return jit
+
+
+def host_triple(triple: str) -> str:
+    """The triple for code that runs here: the target's, with this system's object format."""
+    if platform.system() == "Linux":
+        return triple
+    return str(binding().get_process_triple())
+
+
+def load(code: bytes, names: tuple[str, ...]) -> Loaded:
+    """Link object code and look up its functions.
+
+    Raises:
+        RenderError: the code needs a symbol that this process lacks, or is not object code.
+    """
+    with LOCK:
+        builder = binding().JITLibraryBuilder().add_object_img(code).add_current_process()
+        for name in names:
+            builder.export_symbol(name)
+        try:
+            return Loaded(builder.link(_jit(), f"kernel{next(_numbers)}"), names)
+        except RuntimeError as error:
+            raise RenderError(f"cannot load {', '.join(names)}: {error}") from None

@@ -1,0 +1,99 @@
+"""The target of the machine this process runs on: its vector instructions, cores and cache sizes."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import replace
+from functools import cache
+
+from gradlet.base import settings
+from gradlet.base.errors import DeviceError
+from gradlet.target.target import AVX2, AVX512, NEON, SSE, Target, by_name
+
+# What a processor must report to run the code of each level (`x86-64-v4` and `x86-64-v3`), beside the one before.
+_NEEDS_AVX512 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_NEEDS_AVX2 = ("avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
+
+
+def host_target() -> Target:
+    """The target for this machine, or the one that CPU_FEATURES chooses.
+
+    Raises:
+        DeviceError: CPU_FEATURES asks for instructions that this machine lacks.
+    """
+    return _target(settings.CPU_FEATURES.value, usable_cores())
+
+
+def usable_cores() -> int:
+    """Threads that the CPU device uses: NUM_THREADS, else the cores this process may run on."""
+    asked = int(settings.NUM_THREADS)
+    available = available_cores()
+    return min(asked, available) if asked else available
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@cache
+def _target(asked: str, cores: int) -> Target:
+    if asked and asked not in runnable():
+        raise DeviceError(
+            f"CPU_FEATURES={asked}: this machine cannot run it; use one of: {', '.join(runnable())}, or unset it"
+        )
+    base = by_name(asked or runnable()[0])
+    l1, l2, llc = cache_sizes()
+    return replace(
+        base, cores=cores, l1_bytes=l1 or base.l1_bytes, l2_bytes=l2 or base.l2_bytes, llc_bytes=llc or base.llc_bytes,
+        flops_per_second=base.flops_per_second // base.cores * cores,
+        bytes_per_second=min(4, cores) * 15_000_000_000,
+    )  # fmt: skip
+
+
+@cache
+def runnable() -> tuple[str, ...]:
+    """Names of the targets whose code this machine runs, best first."""
+    machine = platform.machine().lower()
+    if machine in ("aarch64", "arm64"):
+        return (NEON.name,)
+    if machine not in ("x86_64", "amd64"):
+        raise DeviceError(f"the CPU device has no target for processor {machine!r}; it knows x86-64 and AArch64")
+    from gradlet.device.common.llvm import binding
+
+    has = binding().get_host_cpu_features()
+    names = [SSE.name]
+    if all(has.get(f) for f in _NEEDS_AVX2):
+        names.insert(0, AVX2.name)
+        if all(has.get(f) for f in _NEEDS_AVX512):
+            names.insert(0, AVX512.name)
+    return tuple(names)
+
+
+@cache
+def cache_sizes() -> tuple[int, int, int]:
+    """Bytes of first-level data, second-level and last-level cache of a core; 0 where unknown."""
+    found = {1: 0, 2: 0, 3: 0}
+    base = "/sys/devices/system/cpu/cpu0/cache"
+    try:
+        entries = sorted(e for e in os.listdir(base) if e.startswith("index"))
+        for entry in entries:
+            kind = _read(f"{base}/{entry}/type")
+            if kind != "Instruction":
+                found[int(_read(f"{base}/{entry}/level"))] = _bytes(_read(f"{base}/{entry}/size"))
+    except (OSError, ValueError, KeyError):
+        pass
+    return found[1], found[2], found[3] or found[2]
+
+
+def _read(path: str) -> str:
+    with open(path) as file:
+        return file.read().strip()
+
+
+def _bytes(text: str) -> int:
+    unit = {"K": 1024, "M": 1024 * 1024, "G": 1024**3}.get(text[-1:])
+    return int(text[:-1]) * unit if unit else int(text)

@@ -1,0 +1,189 @@
+"""The cache of compiled kernels on disk: many processes may use it, and none of its failures ever stops a program.
+
+One file an entry, named by the hash of everything the code depends on. A file is written under another name and then
+renamed, so it is seen whole or not at all, and it carries a checksum, so that a damaged one is ignored and written anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gradlet.base import settings
+
+# Raise when the meaning of an entry changes.
+FORMAT: Final = 1
+MAGIC: Final = b"gradlet\x01"
+DIGEST_BYTES: Final = 16
+MAX_BYTES: Final = 512 * 1024 * 1024
+# The size is looked at once in so many writes of a process, and then brought down to this share of the limit.
+PRUNE_EVERY: Final = 64
+PRUNE_TO: Final = 0.75
+# A file left by a killed writer is removed when it is this old.
+STALE_SECONDS: Final = 3600.0
+# An entry's age counts for pruning, so a hit renews it, but not more often than this: a hit should cost no write.
+RENEW_SECONDS: Final = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class CacheStats:
+    """What lies on disk and what this process did."""
+
+    folder: str
+    entries: int
+    bytes: int
+    hits: int
+    misses: int
+
+
+_hits = 0
+_misses = 0
+_writes = 0
+
+
+def folder() -> Path:
+    """Where entries lie: CACHEDIR, else `gradlet` below XDG_CACHE_HOME, else below ~/.cache."""
+    if settings.CACHEDIR.value:
+        return Path(settings.CACHEDIR.value) / "kernels"
+    base = settings.XDG_CACHE_HOME.value
+    root = Path(base) if base else Path(os.path.expanduser("~")) / ".cache"
+    return root / "gradlet" / "kernels"
+
+
+def key(*parts: str) -> str:
+    """The name of an entry: a hash of everything its content depends on."""
+    digest = hashlib.blake2b(digest_size=20)
+    for part in (str(FORMAT), *parts):
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def get(name: str) -> bytes | None:
+    """The content of an entry, None when there is none or it is damaged."""
+    global _hits, _misses
+    if not settings.CACHE:
+        return None
+    path = _path(name)
+    try:
+        raw = path.read_bytes()
+    except OSError:
+        raw = b""
+    content = _unpack(raw)
+    if content is None:
+        _misses += 1
+        return None
+    _hits += 1
+    _renew(path)
+    return content
+
+
+def put(name: str, content: bytes) -> bool:
+    """Write an entry; returns whether that worked. A full disk or a read-only folder only costs speed."""
+    global _writes
+    if not settings.CACHE:
+        return False
+    path = _path(name)
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(MAGIC + _checksum(content) + content)
+        os.replace(temporary, path)
+    except OSError:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        return False
+    _writes += 1
+    if _writes % PRUNE_EVERY == 1:
+        prune()
+    return True
+
+
+def stats() -> CacheStats:
+    """Entries and bytes on disk, hits and misses of this process."""
+    files = _entries()
+    return CacheStats(str(folder()), len(files), sum(size for _, size, _ in files), _hits, _misses)
+
+
+def clear() -> int:
+    """Remove all entries; returns how many there were."""
+    removed = 0
+    for path, _, _ in _entries():
+        with contextlib.suppress(OSError):
+            path.unlink()
+            removed += not path.name.startswith(".new-")
+    return removed
+
+
+def prune(max_bytes: int | None = None) -> None:
+    """Remove the entries that were not used for the longest time until the rest is below the limit."""
+    limit = MAX_BYTES if max_bytes is None else max_bytes
+    now = time.time()
+    files = []
+    for path, size, modified in _entries():
+        if path.name.startswith(".new-"):
+            if now - modified > STALE_SECONDS:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+            continue
+        files.append((modified, size, path))
+    total = sum(size for _, size, _ in files)
+    if total <= limit:
+        return
+    for _, size, path in sorted(files):
+        with contextlib.suppress(OSError):
+            path.unlink()
+        total -= size
+        if total <= limit * PRUNE_TO:
+            return
+
+
+def _path(name: str) -> Path:
+    # Two letters of the hash as a folder keep folders small.
+    return folder() / name[:2] / name
+
+
+def _checksum(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
+
+
+def _unpack(raw: bytes) -> bytes | None:
+    start = len(MAGIC) + DIGEST_BYTES
+    if len(raw) < start or not raw.startswith(MAGIC):
+        return None
+    content = raw[start:]
+    return content if raw[len(MAGIC) : start] == _checksum(content) else None
+
+
+def _entries() -> list[tuple[Path, int, float]]:
+    """Every file with its size and time of change; files that vanish meanwhile are left out."""
+    found = []
+    try:
+        folders = [e.path for e in os.scandir(folder()) if e.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    for sub in folders:
+        try:
+            for entry in os.scandir(sub):
+                with contextlib.suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    found.append((Path(entry.path), status.st_size, status.st_mtime))
+        except OSError:
+            continue
+    return found
+
+
+def _renew(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        if time.time() - path.stat().st_mtime > RENEW_SECONDS:
+            os.utime(path)
