@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from gradlet.base.dtype import DType, dtypes
-from gradlet.ops.op import COMPARE, ELEMENTWISE, SCALAR_LEAVES, Op
+from gradlet.ops.op import COMPARE, ELEMENTWISE, Op
 
 Shape = tuple[int, ...]
 
@@ -39,8 +39,9 @@ def _has_shape(node: Any) -> bool:
 
 
 def _elementwise(node: Any) -> Shape:
+    # The shapes are equal, except for scalars, which broadcast.
     for source in node.src:
-        if source._shape or source.op not in SCALAR_LEAVES:
+        if source._shape:
             return source._shape  # type: ignore[no-any-return]
     return ()
 

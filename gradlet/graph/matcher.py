@@ -195,7 +195,7 @@ class _Plan:
     def _match_node(self, pat: Pat, local: str, kind_known: bool) -> None:
         if pat.ops is not None:
             if pat.is_const and pat.arg is not ANYTHING and (not pat.arg or pat.arg == 1):
-                if not kind_known:
+                if not kind_known or local == "n":  # of the node itself the signature has the op only
                     self._test(f"{local}.kind == {KIND_ONE if pat.arg else KIND_ZERO}")
             elif not kind_known:
                 if len(pat.ops) == 1:

@@ -12,7 +12,12 @@ from gradlet.base.errors import CompilerError, SpecError, UserError
 from gradlet.base.settings import SPEC
 from gradlet.graph.node import UOp, no_gc, toposort
 from gradlet.graph.rewrite import RuleSet, SignatureIndex, rewrite
+from gradlet.graph.spec import check
+from gradlet.graph.text import one_line
 from gradlet.ops.op import Op, Stage
+
+# What a pass may be besides a rule set: (graph, context) -> graph.
+PassFunction = Callable[[UOp, Any], UOp]
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class Pass:
     """
 
     name: str
-    run: RuleSet | Callable[[UOp, Any], UOp]
+    run: RuleSet | PassFunction
     requires: Stage
     ensures: Stage
     gone: frozenset[Op] = frozenset()
@@ -47,10 +52,8 @@ class SpecObserver:
         self.gone: frozenset[Op] = frozenset()
 
     def __call__(self, row: Pass, before: UOp, after: UOp, seconds: float) -> None:
-        from gradlet.graph import spec
-
         self.gone |= row.gone
-        spec.check(after, row.ensures, gone=self.gone)
+        check(after, row.ensures, gone=self.gone)
 
 
 @dataclass(frozen=True)
@@ -77,21 +80,20 @@ class Pipeline:
             CompilerError: a pass failed or left a bad graph; the message names the pass and the node.
             UserError: unchanged, as the pass raised it.
         """
-        watching = [SpecObserver(), *observers] if SPEC.value else list(observers)
+        watching: list[Observer] = [SpecObserver(), *observers] if SPEC.value else list(observers)
         index: SignatureIndex | None = None
         with no_gc():
             for row in self.passes:
                 before = node
                 start = perf_counter()
                 try:
-                    step = row.run
-                    if isinstance(step, RuleSet):
+                    if isinstance(row.run, RuleSet):
                         if index is None or index.root is not node:
                             index = SignatureIndex(node)
-                        if index.has_work(step, context):
-                            node = rewrite(node, step, context)
+                        if index.has_work(row.run, context):
+                            node = rewrite(node, row.run, context)
                     else:
-                        node = step(node, context)
+                        node = row.run(node, context)
                     seconds = perf_counter() - start
                     for observer in watching:
                         observer(row, before, node, seconds)
@@ -110,4 +112,4 @@ class Pipeline:
         kind = type(error) if isinstance(error, CompilerError) else CompilerError
         if isinstance(error, SpecError):
             cause = f"left a bad graph: {cause}"
-        return kind(f"pipeline {self.name!r}, pass {row.name!r}: {cause}{notes}\n  in the graph of {before!r}")
+        return kind(f"pipeline {self.name!r}, pass {row.name!r}: {cause}{notes}\n  in the graph of {one_line(before)}")
