@@ -9,9 +9,14 @@ os.environ["SPEC"] = "1"
 
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from gradlet.base.settings import SETTINGS
+
+# The same examples on every run and every machine, however slow or loaded it is.
+hypothesis.settings.register_profile("steady", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("steady")
 
 
 @pytest.fixture(autouse=True)
