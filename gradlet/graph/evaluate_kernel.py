@@ -250,7 +250,8 @@ def _large_reduce(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], va
         part = _reduce_part(kernel, node, value, block)
         total = part if total is None else numeric.combine(node.arg.op, node.dtype, total, part)
     if total is None:
-        return _value(kernel, node, extents, compute(kernel, [node.src[0]], extents, outer))
+        empty: Array = _value(kernel, node, extents, compute(kernel, [node.src[0]], extents, outer))
+        return empty
     return numeric.finish(total, node.dtype)
 
 
@@ -333,7 +334,7 @@ def _memory(kernel: Kernel, param: UOp, snapshot: bool) -> Array:
     if slot >= len(kernel.arrays):
         raise CompilerError(f"no array given for parameter {slot}")
     array = kernel.snapshots.get(slot, kernel.arrays[slot]) if snapshot else kernel.arrays[slot]
-    return array.view(numeric.storage_type(param.dtype))
+    return np.asarray(array.view(numeric.storage_type(param.dtype)))
 
 
 def _load(kernel: Kernel, node: UOp, address: Address, otherwise: Array | None) -> Array:
@@ -346,7 +347,7 @@ def _load(kernel: Kernel, node: UOp, address: Address, otherwise: Array | None) 
         return value
     if otherwise is None:
         raise CompilerError("LOAD of a guarded INDEX has no value for a false guard")
-    return np.where(gate, value, otherwise)
+    return np.asarray(np.where(gate, value, otherwise))
 
 
 def _store(kernel: Kernel, node: UOp, address: Address, value: Array) -> None:

@@ -114,7 +114,7 @@ class _Run:
         handler(self, node)
 
     def memory(self, param: UOp) -> Array:
-        return self.arrays[param.arg.slot].view(numeric.storage_type(param.dtype))
+        return np.asarray(self.arrays[param.arg.slot].view(numeric.storage_type(param.dtype)))
 
 
 def _const(run: _Run, node: UOp) -> None:

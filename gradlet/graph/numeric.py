@@ -65,7 +65,7 @@ def round_to_bfloat16(array: Array) -> Array:
 def cast(array: Array, source: DType, dtype: DType) -> Array:
     """Convert values: floats to integers truncate and saturate with NaN giving 0, integers wrap."""
     if dtype.kind == "b":
-        return array != 0
+        return np.asarray(array != 0)
     if dtype.scalar is dtypes.bfloat16:
         return round_to_bfloat16(array.astype(np.float32, copy=False))
     target = carried_type(dtype)
@@ -83,7 +83,7 @@ def bitcast(array: Array, source: DType, dtype: DType) -> Array:
     """The same bits read as another type of the same size."""
     bits = np.ascontiguousarray(store(array, source)).reshape(array.shape)
     if dtype.kind == "b":
-        return bits.view(np.uint8) != 0
+        return np.asarray(bits.view(np.uint8) != 0)
     return load(bits.view(storage_type(dtype)), dtype)
 
 
@@ -144,7 +144,7 @@ def _shift_right(x: Array, y: Array) -> Array:
 def _power(x: Array, y: Array) -> Array:
     # A scalar exponent would take numpy's short cuts (a square root for 0.5), which differ for -0.0 and -inf.
     shape = np.broadcast_shapes(x.shape, y.shape)
-    return np.power(x, np.array(np.broadcast_to(y, shape or (1,)))).reshape(shape)
+    return np.asarray(np.power(x, np.array(np.broadcast_to(y, shape or (1,))))).reshape(shape)
 
 
 _REDUCERS: Final[dict[Op, np.ufunc]] = {

@@ -170,7 +170,7 @@ def _named(kind: type, call: ast.Call) -> Any:
     if call.args:
         raise ValueError(f"{kind.__name__}: write field=value")
     hints = _hints(kind)
-    fields = {k.arg: _field(hints, str(k.arg), k.value) for k in call.keywords}
+    fields = {str(k.arg): _field(hints, str(k.arg), k.value) for k in call.keywords}
     return kind(**fields)
 
 
