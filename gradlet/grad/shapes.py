@@ -79,13 +79,14 @@ def restore_axes(node: UOp, axes: Sequence[int], shape: Shape) -> UOp:
 
 
 def positions(count: int) -> UOp:
-    """0, 1, ..., count - 1 as int32: how many elements of a row of ones lie before each position."""
-    if count == 0:
-        return filled(0, dtypes.int32, (0,))
-    ones = pad(filled(1, dtypes.int32, (count,)), [(count, 0)])
-    table = expand(reshape(ones, (2 * count, 1)), (2 * count, count))
-    rows = mk(Op.WINDOW, dtypes.int32, (table,), WindowArg(0, 1, 1, 1, count))  # rows[o, k] = ones[o + k]
-    return reduce_axes(Op.ADD, rows, (1,))
+    """0, 1, ..., count - 1 as int32, out of padded ones: an axis of size 2 for each binary digit, then flat."""
+    digits = max(1, (count - 1).bit_length())
+    shape = (2,) * digits
+    total = filled(0, dtypes.int32, shape)
+    for digit in range(digits):
+        weight = filled(1 << (digits - 1 - digit), dtypes.int32, (1,) * digits)
+        total = total + expand(pad(weight, [(1, 0) if axis == digit else (0, 0) for axis in range(digits)]), shape)
+    return shrink(reshape(total, (1 << digits,)), [(0, count)])
 
 
 def device_of(node: UOp) -> str | None:

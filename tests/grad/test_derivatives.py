@@ -13,7 +13,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.errors import GradientError
 from gradlet.grad.backward import gradients
 from gradlet.grad.derivatives import DERIVATIVES, NOT_DIFFERENTIABLE
-from gradlet.grad.shapes import expand, filled, flip_axes, pad, permute, reduce_axes, reshape, shrink, stride
+from gradlet.grad.shapes import expand, filled, flip_axes, pad, permute, positions, reduce_axes, reshape, shrink, stride
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import OP_INFO, DeviceArg, Op, ScatterArg, Stage, WindowArg
 from tests.grad.helpers import Leaves, finite_difference, gradient_values
@@ -380,6 +380,12 @@ def test_empty_axes() -> None:
     assert found is not None and found.shape == (0, 3)
     _, (found,) = gradient_values(lambda a: reduce_axes(Op.MUL, a, (0,)), [x], np.ones(3))
     assert found is not None and found.shape == (0, 3)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 8, 9, 1000])
+def test_positions_count(count: int) -> None:
+    (found,) = Leaves().evaluate([positions(count)])
+    np.testing.assert_array_equal(found, np.arange(count, dtype=np.int32))
 
 
 def test_the_seed_may_be_a_constant_node() -> None:
