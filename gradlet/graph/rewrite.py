@@ -59,8 +59,10 @@ class Rule:
         elif callable(result):
             self.function = result
             self.function_names = _parameters(result)
-        else:
+        elif isinstance(result, (bool, int, float)):
             self.template = const(value=result)
+        else:
+            raise RewriteError(f"rule {self}: its result must be a pattern, a scalar or a function, not {result!r}")
         self.when = when
         self.when_names = _parameters(when) if when is not None else ()
         self._check_names()
@@ -113,15 +115,16 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(inspect.signature(function).parameters)
 
 
-_MISSING_BITS: Final = 0
+MOST_BITS: Final = 60
+NO_BIT: Final = 0
 _next_bit = 0
 
 
 def _new_bit() -> int:
-    """A bit of the nodes' `stable` slot; 0 once all are given away."""
+    """A bit of the `stable` slot of nodes; NO_BIT once all are given away."""
     global _next_bit
-    if _next_bit >= 60:
-        return _MISSING_BITS
+    if _next_bit >= MOST_BITS:
+        return NO_BIT
     _next_bit += 1
     return 1 << (_next_bit - 1)
 
@@ -141,7 +144,7 @@ class Matchers(dict[int, Matcher | None]):
         if trace is not None:
             self._writer.names["trace"] = trace
         self._functions: dict[tuple[int, ...], Matcher] = {}
-        self.bit = _new_bit() if context_free else _MISSING_BITS
+        self.bit = _new_bit() if context_free else NO_BIT
         # Subgraphs without any op that a pattern can start at need not be entered.
         self.mask = 0
         for case in cases:
@@ -469,9 +472,13 @@ class SignatureIndex:
                 continue
             if not rules.context_free:
                 return True
-            for node in nodes:
-                if matcher(node, context) is not None:
-                    return True
+            try:
+                for node in nodes:
+                    if matcher(node, context) is not None:
+                        return True
+            except Exception as error:
+                error.add_note(f"while rule set {rules.name!r} rewrote {node!r}")
+                raise
         root.stable |= matchers.bit
         return False
 
