@@ -8,8 +8,22 @@ from gradlet.base.dtype import dtypes
 from gradlet.graph import infer
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import (
-    AxesArg, AxisKind, BufferArg, DeviceArg, Op, PadArg, ParamArg, RangeArg, ReduceArg, ReduceAxesArg, ScatterArg,
-    ShapeArg, ShrinkArg, StrideArg, VariableArg, WindowArg,
+    AxesArg,
+    AxisKind,
+    BufferArg,
+    DeviceArg,
+    Op,
+    PadArg,
+    ParamArg,
+    RangeArg,
+    ReduceArg,
+    ReduceAxesArg,
+    ScatterArg,
+    ShapeArg,
+    ShrinkArg,
+    StrideArg,
+    VariableArg,
+    WindowArg,
 )  # fmt: skip
 
 F = dtypes.float32
