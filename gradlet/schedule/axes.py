@@ -1,0 +1,240 @@
+"""Axis atoms: which loops of different nodes are the same loop. Decides sharing and prices, never values.
+
+Every axis of every node is a list of atoms, outermost first. Element-wise ops unite the atoms of their operands,
+reshapes split atoms at common divisors, expansion and guarded movement make new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from gradlet.graph.node import UOp
+from gradlet.ops.op import ELEMENTWISE, SCALAR_LEAVES, Op
+
+Loop = tuple[int, int]  # atom and size
+Dims = tuple[tuple[int, ...], ...]
+
+
+class Axes:
+    """Atoms of every node of a graph."""
+
+    def __init__(self, order: Sequence[UOp]) -> None:
+        self._parent: list[int] = []
+        self._size: list[int] = []
+        self._parts: dict[int, tuple[int, int]] = {}
+        self._dims: dict[UOp, Dims] = {}
+        self._loops: dict[UOp, tuple[tuple[Loop, ...], ...]] = {}
+        for node in order:
+            if node.op not in SCALAR_LEAVES:
+                self._dims[node] = self._infer(node)
+
+    # questions
+    def dims(self, node: UOp) -> tuple[tuple[Loop, ...], ...]:
+        """The loops of every axis of a node, outermost first; axes of size 1 have none."""
+        found = self._loops.get(node)
+        if found is None:
+            dims = self._dims.get(node)
+            if dims is None:  # a scalar, or a node made later: every axis on its own
+                dims = self._dims[node] = self._fresh(node.shape)
+            found = tuple([tuple([(a, self._size[a]) for a in self._resolve(axis)]) for axis in dims])
+            self._loops[node] = found
+        return found
+
+    def axis(self, node: UOp, axis: int) -> tuple[Loop, ...]:
+        """The loops of one axis."""
+        return self.dims(node)[axis]
+
+    def loops(self, node: UOp) -> tuple[Loop, ...]:
+        """All loops of a node in the order of its axes."""
+        return tuple([loop for axis in self.dims(node) for loop in axis])
+
+    # atoms
+    def _new(self, size: int) -> int:
+        self._parent.append(len(self._parent))
+        self._size.append(size)
+        return len(self._parent) - 1
+
+    def _fresh(self, shape: Sequence[int]) -> Dims:
+        return tuple([(self._new(size),) if size != 1 else () for size in shape])
+
+    def _find(self, atom: int) -> int:
+        parent = self._parent
+        while parent[atom] != atom:
+            parent[atom] = parent[parent[atom]]
+            atom = parent[atom]
+        return atom
+
+    def _resolve(self, atoms: Sequence[int]) -> list[int]:
+        result: list[int] = []
+        stack = list(reversed(atoms))
+        while stack:
+            atom = self._find(stack.pop())
+            parts = self._parts.get(atom)
+            if parts is None:
+                result.append(atom)
+            else:
+                stack.append(parts[1])
+                stack.append(parts[0])
+        return result
+
+    def _split(self, atom: int, outer: int) -> tuple[int, int]:
+        parts = self._parts[atom] = (self._new(outer), self._new(self._size[atom] // outer))
+        return parts
+
+    def _unite(self, first: Sequence[int], second: Sequence[int]) -> None:
+        """Make two lists of atoms of the same total size the same, as far as their sizes divide."""
+        left, right = self._resolve(first)[::-1], self._resolve(second)[::-1]
+        while left and right:
+            a, b = left.pop(), right.pop()
+            if a == b:
+                continue
+            size_a, size_b = self._size[a], self._size[b]
+            if size_a == size_b:
+                self._parent[b] = a
+            elif size_b and size_a % size_b == 0:
+                outer, inner = self._split(a, size_b)
+                self._parent[b] = outer
+                left.append(inner)
+            elif size_a and size_b % size_a == 0:
+                outer, inner = self._split(b, size_a)
+                self._parent[outer] = a
+                right.append(inner)
+            else:
+                return
+
+    def _unite_nodes(self, first: Dims, second: Dims) -> None:
+        """Unite axis by axis, except where that would make two axes of one node the same loop (x + x.T)."""
+        if first == second:
+            return
+        for axis, (one, other) in enumerate(zip(first, second, strict=True)):
+            if one == other:
+                continue
+            mine = {a for k, atoms in enumerate(first) if k != axis for a in self._resolve(atoms)}
+            its = {a for k, atoms in enumerate(second) if k != axis for a in self._resolve(atoms)}
+            if mine.isdisjoint(self._resolve(other)) and its.isdisjoint(self._resolve(one)):
+                self._unite(one, other)
+
+    # inference
+    def _infer(self, node: UOp) -> Dims:
+        op = node.op
+        if op in ELEMENTWISE:
+            found: Dims | None = None
+            for source in node.src:
+                if source.op in SCALAR_LEAVES:
+                    continue
+                dims = self._dims[source]
+                if found is None:
+                    found = dims
+                elif dims is not found:
+                    self._unite_nodes(found, dims)
+            return found if found is not None else ()
+        rule = _RULES.get(op)
+        if rule is not None:
+            return rule(self, node)
+        if op is Op.BUFFER:
+            return self._fresh(node.shape)
+        return self.source_dims(node)
+
+    def source_dims(self, node: UOp) -> Dims:
+        """Dims of the first source."""
+        source = node.src[0]
+        return self._dims[source] if source.op not in SCALAR_LEAVES else ()
+
+    def _reshape(self, node: UOp) -> Dims:
+        source = node.src[0]
+        if source.op is Op.BUFFER or source.op in SCALAR_LEAVES or 0 in node.shape:
+            return self._fresh(node.shape)
+        atoms = [a for axis in self._dims[source] for a in self._resolve(axis)][::-1]
+        result: list[tuple[int, ...]] = []
+        for position, size in enumerate(node.shape):
+            taken: list[int] = []
+            while size != 1:
+                atom = atoms.pop()
+                have = self._size[atom]
+                if size % have == 0:
+                    taken.append(atom)
+                    size //= have
+                elif have % size == 0:
+                    outer, inner = self._split(atom, size)
+                    taken.append(outer)
+                    atoms.append(inner)
+                    size = 1
+                else:
+                    return (*result, *self._fresh(node.shape[position:]))
+            result.append(tuple(taken))
+        return tuple(result)
+
+    def _expand(self, node: UOp) -> Dims:
+        dims = self.source_dims(node)
+        old = node.src[0].shape
+        return tuple(
+            [
+                atoms if have == want else (self._new(want),)
+                for atoms, have, want in zip(dims, old, node.shape, strict=True)
+            ]
+        )
+
+    def _permute(self, node: UOp) -> Dims:
+        dims = self._dims[node.src[0]]
+        return tuple([dims[axis] for axis in node.arg.axes])
+
+    def _guarded(self, node: UOp) -> Dims:
+        """PAD, SHRINK, STRIDE: axes that keep their size keep their atoms."""
+        dims, old = self.source_dims(node), node.src[0].shape
+        return tuple(
+            [
+                atoms if have == want else ((self._new(want),) if want != 1 else ())
+                for atoms, have, want in zip(dims, old, node.shape, strict=True)
+            ]
+        )
+
+    def _flip(self, node: UOp) -> Dims:
+        dims = self._dims[node.src[0]]
+        return tuple(
+            [(self._new(size),) if a in node.arg.axes and size != 1 else dims[a] for a, size in enumerate(node.shape)]
+        )
+
+    def _window(self, node: UOp) -> Dims:
+        result = list(self._dims[node.src[0]])
+        result[node.arg.axis] = (self._new(node.arg.size),) if node.arg.size != 1 else ()
+        return tuple(result)
+
+    def _reduce(self, node: UOp) -> Dims:
+        dims = self._dims[node.src[0]]
+        return tuple([atoms for axis, atoms in enumerate(dims) if axis not in node.arg.axes])
+
+    def _gather(self, node: UOp) -> Dims:
+        table, index = node.src
+        rows = self._dims[table][1:] if table.op not in SCALAR_LEAVES else ()
+        return (*(self._dims[index] if index.op not in SCALAR_LEAVES else ()), *rows)
+
+    def _scatter(self, node: UOp) -> Dims:
+        target, index, rows = node.src
+        if rows.op not in SCALAR_LEAVES:
+            its = self._dims[index] if index.op not in SCALAR_LEAVES else ()
+            self._unite_nodes((*its, *self._dims[target][1:]), self._dims[rows])
+        return self._dims[target]
+
+    def _write(self, node: UOp) -> Dims:
+        _, view, value = node.src
+        if value.op not in SCALAR_LEAVES:
+            self._unite_nodes(self._dims[view], self._dims[value])
+        return self._dims[node.src[0]]
+
+
+_RULES: Final[dict[Op, Callable[[Axes, UOp], Dims]]] = {
+    Op.RESHAPE: Axes._reshape,
+    Op.EXPAND: Axes._expand,
+    Op.PERMUTE: Axes._permute,
+    Op.PAD: Axes._guarded,
+    Op.SHRINK: Axes._guarded,
+    Op.STRIDE: Axes._guarded,
+    Op.FLIP: Axes._flip,
+    Op.WINDOW: Axes._window,
+    Op.UNWINDOW: Axes._window,
+    Op.REDUCE_AXES: Axes._reduce,
+    Op.GATHER: Axes._gather,
+    Op.SCATTER: Axes._scatter,
+    Op.WRITE: Axes._write,
+}

@@ -1,0 +1,186 @@
+"""From groups to calls: give every stored step its memory, lower every kernel, keep in-place kernels safe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from gradlet.graph.allocation import new_buffer_node
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import Op
+from gradlet.schedule.calls import CopyCall, KernelCall
+from gradlet.schedule.clean import is_whole
+from gradlet.schedule.moves import chain_to, replay, reshape, root_of
+from gradlet.schedule.partition import Group
+from gradlet.schedule.ranges import Lowered, buffer_below, lower_kernel
+from gradlet.schedule.steps import Steps
+
+
+class Emitter:
+    """Turns groups, in execution order, into calls.
+
+    Attributes:
+        places: where every stored step is: a view of a BUFFER with the step's shape.
+        calls: what was emitted so far.
+        temporary: buffers that hold nothing of use after the schedule.
+    """
+
+    def __init__(self, steps: Steps, groups: Sequence[Group]) -> None:
+        self.steps = steps
+        self.places: dict[UOp, UOp] = {}
+        self.calls: list[KernelCall | CopyCall] = []
+        self.made: set[UOp] = set()
+        for group in groups:
+            for output in group.outputs:
+                self.places[output] = self.place(output)
+
+    # memory
+    def new_place(self, node: UOp, device: str) -> UOp:
+        """A view, shaped like the node, of a new buffer."""
+        buffer = new_buffer_node(device, node.dtype, prod(node.shape))
+        self.made.add(buffer)
+        return reshape(buffer, node.shape)
+
+    def place(self, node: UOp) -> UOp:
+        """Where a stored step goes: new memory, or the memory of the version it overwrites."""
+        # A chain of in-place steps ends in memory: walk down to it, then back up.
+        pending = [node]
+        while pending:
+            top = pending[-1]
+            version = self.steps.versions.get(top)
+            if top in self.places or version is None:
+                self.places.setdefault(top, self.new_place(top, self.steps.devices[top]))
+                pending.pop()
+            elif version.op is Op.BUFFER or version in self.places:
+                memory = version if version.op is Op.BUFFER else self.places[version]
+                self.places[top] = self.place_over(top, version, memory)
+                pending.pop()
+            else:
+                pending.append(version)
+        return self.places[node]
+
+    def place_over(self, node: UOp, version: UOp, memory: UOp) -> UOp:
+        """The place of an in-place step, given where the version it overwrites is."""
+        if node.op is Op.WRITE:
+            return memory
+        view = node.src[0] if node.op is Op.SCATTER else self.steps.effects.places[node]
+        return replay(chain_to(view, version), memory)
+
+    def resolve(self, node: UOp) -> UOp:
+        """A movement chain over a step as the same chain over the step's memory."""
+        bottom = root_of(node)
+        place = self.places.get(bottom, bottom)
+        return node if place is bottom else replay(chain_to(node, bottom), place)
+
+    # calls
+    def emit(self, group: Group) -> None:
+        """Append the calls of one group."""
+        first = group.outputs[0]
+        if first.op is Op.COPY:
+            self.emit_copy(first)
+            return
+        outputs = [o for o in group.outputs if 0 not in iteration_shape(o)]
+        if outputs:
+            self.emit_kernel(outputs, group, self.steps.devices[first])
+
+    def emit_copy(self, node: UOp) -> None:
+        """A copy between devices; a source that is no whole buffer is brought into shape first."""
+        if 0 in node.shape:
+            return
+        source = node.src[0]
+        device = self.steps.devices[root_of(source)]
+        if not is_whole(source) or not is_whole(self.resolve(source)):
+            packed = mk(Op.CONTIGUOUS, source.dtype, (source,), None)
+            self.places[packed] = self.new_place(packed, device)
+            self.append(self.lower([packed], ()), device)
+            source = packed
+        self.calls.append(CopyCall(buffer_below(self.places[node]), buffer_below(self.resolve(source))))
+
+    def emit_kernel(self, outputs: Sequence[UOp], group: Group, device: str) -> None:
+        """One kernel; two when it would read what it has already overwritten."""
+        lowered = self.lower(outputs, group.nest)
+        unsafe = unsafe_slots(lowered)
+        if not unsafe:
+            self.append(lowered, device)
+            return
+        overwritten = {lowered.buffers[slot] for slot in unsafe}
+        before: list[UOp] = []
+        after: list[UOp] = []
+        hidden: list[UOp] = []
+        for output in outputs:
+            if buffer_below(self.places[output]) in overwritten:
+                staged, final = self.stage(output, device)
+                before.extend(staged)
+                after.append(final)
+                hidden.append(output)
+            else:
+                before.append(output)
+        # While the staged values are computed, the steps that go over them are not in memory yet.
+        saved = {o: self.places.pop(o) for o in hidden if o.op is not Op.WRITE and o.op is not Op.SCATTER}
+        self.append(self.lower(before, group.nest), device)
+        self.places.update(saved)
+        for final in after:
+            self.append(self.lower([final], ()), device)
+
+    def stage(self, output: UOp, device: str) -> tuple[list[UOp], UOp]:
+        """What to compute into temporary memory first, and the step that then goes to the output's place."""
+        if output.op is Op.WRITE:
+            values = [output.src[2]]
+        elif output.op is Op.SCATTER:
+            values = list(output.src[1:])
+        else:
+            values = [output]
+        staged: list[UOp] = []
+        for value in values:
+            packed = mk(Op.CONTIGUOUS, value.dtype, (value,), None)
+            while packed in self.places:
+                packed = mk(Op.CONTIGUOUS, value.dtype, (packed,), None)
+            self.places[packed] = self.new_place(packed, device)
+            staged.append(packed)
+        if output.op is Op.WRITE:
+            final = mk(Op.WRITE, output.dtype, (*output.src[:2], staged[0]), None)
+        elif output.op is Op.SCATTER:
+            final = mk(Op.SCATTER, output.dtype, (output.src[0], *staged), output.arg)
+        else:
+            final = mk(Op.CONTIGUOUS, output.dtype, (staged[0],), None)
+        self.places[final] = self.places[output]
+        return staged, final
+
+    def lower(self, outputs: Sequence[UOp], nest: Sequence[tuple[int, int]]) -> Lowered:
+        """Lower one kernel."""
+        return lower_kernel(outputs, self.places, self.steps.axes.axis, nest)
+
+    def append(self, lowered: Lowered, device: str) -> None:
+        """Emit one kernel call."""
+        self.calls.append(KernelCall(lowered.ast, lowered.buffers, lowered.written, lowered.variables, device))
+
+
+def iteration_shape(node: UOp) -> tuple[int, ...]:
+    """The shape a stored step loops over."""
+    if node.op is Op.WRITE:
+        return node.src[1].shape
+    if node.op is Op.SCATTER:
+        return (*node.src[1].shape, *node.shape)
+    return node.shape
+
+
+def unsafe_slots(lowered: Lowered) -> list[int]:
+    """The slots that a kernel might read after it has overwritten them.
+
+    Safe is: every load of the slot is of the very element that the iteration stores, and the stored value depends on it.
+    """
+    ast = lowered.ast
+    written = set(lowered.written)
+    loads = [n for n in toposort((ast,)) if n.op is Op.LOAD and n.src[0].src[0].arg.slot in written]
+    result: list[int] = []
+    for slot in lowered.written:
+        mine = [n for n in loads if n.src[0].src[0].arg.slot == slot]
+        if not mine:
+            continue
+        stores = [s for s in ast.src if s.src[0].src[0].arg.slot == slot]
+        address = stores[0].src[0]
+        if len(stores) > 1 or any(n.src[0] is not address for n in mine) or len(mine) > 1:
+            result.append(slot)
+        elif mine[0] not in set(toposort((stores[0].src[1],))):
+            result.append(slot)
+    return result

@@ -1,0 +1,323 @@
+"""In-place writes and their readers: decide which writes reuse memory, and what has to run before them.
+
+A buffer is a chain of versions: a write turns version v into the next one. A write runs in place when nobody needs v any
+more once it has run; the readers of v inside the schedule then run before it. All others become pure expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op
+from gradlet.schedule.moves import (
+    BIJECTIVE,
+    chain_to,
+    materialised_shape,
+    replay,
+    root_of,
+    select,
+    unmove,
+    whole_root_of,
+)
+
+
+@dataclass
+class Effects:
+    """A graph whose writes are decided.
+
+    Attributes:
+        roots: the graph's roots after rewriting, one for each root that was asked for.
+        extra: writes of the old graph that other graphs hold: they are computed too, new node by old node.
+        versions: for every op that writes in place, the version it overwrites: a BUFFER, or an op that lives in memory.
+        places: for an op whose whole value goes into existing memory: a view of that version, shaped like the op.
+        before: for every op that writes in place, the ops that have to read the old version first.
+    """
+
+    roots: list[UOp]
+    extra: dict[UOp, UOp]
+    versions: dict[UOp, UOp]
+    places: dict[UOp, UOp]
+    before: dict[UOp, list[UOp]]
+
+
+def operands(node: UOp) -> tuple[UOp, ...]:
+    """What an op reads as values; the base of a write is memory, not a value."""
+    if node.op is Op.WRITE:
+        return (node.src[2],)
+    if node.op is Op.SCATTER:
+        return node.src[1:]
+    return node.src
+
+
+def place_writes(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> Effects:
+    """Decide every WRITE and SCATTER of a graph.
+
+    Starts by writing in place wherever memory allows. Where that would need an order that does not exist (a reader of
+    the old version that itself depends on the write), that write gets memory of its own and everything is tried again.
+    """
+    held, extra = held_nodes(roots, live)
+    everything = [*roots, *extra]
+    given_up: set[UOp] = set()
+    while True:
+        attempt = _Attempt(everything, held, given_up)
+        culprit = attempt.run()
+        if culprit is None:
+            break
+        given_up.add(culprit)
+    new = attempt.new
+    return Effects(
+        [new[r] for r in roots], {w: new[w] for w in extra}, attempt.versions, attempt.places, attempt.before
+    )
+
+
+def held_nodes(roots: Sequence[UOp], live: Sequence[UOp]) -> tuple[set[UOp], list[UOp]]:
+    """What other graphs still need after this schedule, and the writes of ours among it that are not roots.
+
+    A live graph that contains one of our roots or writes will read its result, not what lies below.
+    """
+    order = toposort(roots)
+    if not any(n.op is Op.WRITE or n.op is Op.SCATTER for n in order):
+        return set(), []
+    known = set(roots)
+    known.update(n for n in order if n.op is Op.WRITE)
+    held: set[UOp] = set()
+    found: list[UOp] = []
+    for node in live:
+        if node not in held:
+            held.add(node)
+            found.append(node)
+    for node in found:
+        if node in known:
+            continue
+        for source in node.src:
+            if source not in held:
+                held.add(source)
+                found.append(source)
+    wanted = set(roots)
+    extra = [n for n in order if n.op is Op.WRITE and n in held and n not in wanted]
+    # A result is a view: what it shows may not change either.
+    for root in (*roots, *[n for n in found if n in known]):
+        held.add(root)
+        held.add(root_of(root))
+    return held, extra
+
+
+@dataclass
+class _Attempt:
+    """One try: rewrite the graph with the writes in `given_up` not in place, then look for cycles."""
+
+    wanted: Sequence[UOp]
+    held: set[UOp]
+    given_up: set[UOp]
+    new: dict[UOp, UOp] = field(default_factory=dict)
+    versions: dict[UOp, UOp] = field(default_factory=dict)
+    places: dict[UOp, UOp] = field(default_factory=dict)
+    before: dict[UOp, list[UOp]] = field(default_factory=dict)
+    fresh: set[UOp] = field(default_factory=set)  # memory that this graph made for its own writes
+    overwritten: set[UOp] = field(default_factory=set)
+    olds: dict[UOp, list[UOp]] = field(default_factory=dict)  # new op -> the old nodes it stands for
+    held_new: set[UOp] = field(default_factory=set)  # what the held nodes became
+
+    def run(self) -> UOp | None:
+        """Rewrite; returns the old node of a write that cannot be in place, None when all is well."""
+        order = toposort(self.wanted)
+        self.old_nodes = set(order)
+        self.chained = {whole_root_of(n.src[0]) for n in order if n.op is Op.WRITE}
+        self.scatter_targets = _scatters_in_place(order)
+        new = self.new
+        for node in order:
+            src = tuple([new[s] for s in node.src])
+            if node.op is Op.WRITE:
+                new[node] = self.write(node, src)
+            elif node.op is Op.SCATTER:
+                new[node] = self.scatter(node, src)
+            elif src != node.src:
+                new[node] = mk(node.op, node.dtype, src, node.arg)
+            else:
+                new[node] = node
+            if node in self.held:
+                self.held_new.add(new[node])
+        return self.find_cycle()
+
+    def may_overwrite(self, version: UOp) -> bool:
+        """Whether nobody outside this schedule needs the version, and no other write took it."""
+        if version in self.overwritten:
+            return False
+        if version.op is not Op.BUFFER and version not in self.versions and version not in self.fresh:
+            return False
+        return version not in self.held_new and not any(old in self.held for old in self.olds.get(version, ()))
+
+    def overwrite(self, op: UOp, version: UOp, *olds: UOp) -> None:
+        """Note that `op` turns `version` into the next one."""
+        self.versions[op] = version
+        self.overwritten.add(version)
+        self.olds[op] = list(olds)
+
+    def fresh_copy(self, value: UOp) -> UOp:
+        """Memory of our own that holds `value` and is free to be overwritten."""
+        copy = mk(Op.CONTIGUOUS, value.dtype, (value,), None)
+        while copy in self.fresh or copy in self.held or copy in self.old_nodes:
+            copy = mk(Op.CONTIGUOUS, copy.dtype, (copy,), None)
+        self.fresh.add(copy)
+        return copy
+
+    # writes
+    def write(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
+        """One WRITE: in place, as the value itself, or as a select."""
+        base, view, value = src
+        if 0 in view.shape:
+            return base
+        chain = chain_to(view, base)
+        value = materialised_shape(value, view.shape)
+        version = whole_root_of(base)
+        allowed = node not in self.given_up and self.may_overwrite(version)
+        if all(moved.op in BIJECTIVE for moved in chain):
+            whole = unmove(chain, value)
+            return self.write_all(node, base, version, whole) if allowed else whole
+        if not allowed:
+            if node not in self.chained:
+                return select(base, chain, value)
+            # More writes follow: memory of its own, written piece by piece.
+            base = version = self.fresh_copy(materialised_shape(base, base.shape))
+            view = replay(chain, base)
+        if root_of(value) is version:
+            # Read everything before the first element is overwritten.
+            value = mk(Op.CONTIGUOUS, value.dtype, (value,), None)
+        op = mk(Op.WRITE, node.dtype, (version, view, value), None)
+        if op in self.versions:  # the same write of the same version twice
+            self.olds[op].append(node)
+            return replay(chain_to(base, version), op)
+        self.overwrite(op, version, node)
+        return replay(chain_to(base, version), op)
+
+    def write_all(self, node: UOp, base: UOp, version: UOp, whole: UOp) -> UOp:
+        """A write of every element: the value is computed into the old memory."""
+        op = whole_root_of(whole)
+        if self.versions.get(op) is version:  # a scatter that already works there
+            self.olds[op].append(node)
+            return whole
+        if root_of(whole) is version:
+            # A rearrangement of itself: no order of elements is safe, so it moves to new memory.
+            return mk(Op.CONTIGUOUS, whole.dtype, (whole,), None)
+        if not _computes(op) or self.is_taken(op):
+            op = whole = mk(Op.CONTIGUOUS, whole.dtype, (whole,), None)
+            if self.is_taken(op):
+                return whole
+        place = unmove(chain_to(whole, op), base)
+        if reads_elsewhere(op, version, place):
+            return whole
+        self.overwrite(op, version, node)
+        self.places[op] = place
+        return whole
+
+    def is_taken(self, op: UOp) -> bool:
+        """Whether the op's value already has a place of its own."""
+        return op in self.versions or op in self.fresh or op in self.held_new or op in self.overwritten
+
+    def scatter(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
+        """One SCATTER: on the memory of the write that stores it, or on a copy of its target."""
+        target = src[0]
+        writer = self.scatter_targets.get(node)
+        if writer is not None and node not in self.given_up:
+            version = whole_root_of(target)
+            if self.may_overwrite(version) and root_of(src[2]) is not version and root_of(src[1]) is not version:
+                op = mk(Op.SCATTER, node.dtype, src, node.arg)
+                if op not in self.versions:
+                    self.overwrite(op, version, node)
+                return op
+        copy = self.fresh_copy(materialised_shape(target, target.shape))
+        op = mk(Op.SCATTER, node.dtype, (copy, *src[1:]), node.arg)
+        self.overwrite(op, copy, node)
+        return op
+
+    # order
+    def find_cycle(self) -> UOp | None:
+        """Collect the readers of every overwritten version; returns a write that cannot come after all of them."""
+        order = [n for n in toposort([self.new[w] for w in self.wanted]) if _is_step(n)]
+        present = set(order)
+        readers: dict[UOp, list[UOp]] = {}
+        needs: dict[UOp, list[UOp]] = {}
+        for node in order:
+            sources = dict.fromkeys([root_of(s) for s in operands(node)])
+            for source in sources:
+                if source in self.overwritten:
+                    readers.setdefault(source, []).append(node)
+            needs[node] = [s for s in sources if _is_step(s)]
+            version = self.versions.get(node)
+            if version is not None and version in present and version not in sources:
+                needs[node].append(version)
+        for op, version in self.versions.items():
+            if op in present:
+                self.before[op] = [r for r in readers.get(version, ()) if r is not op]
+        if not self.before:
+            return None
+        for op, first in self.before.items():
+            needs[op] = [*needs[op], *first]
+        rest = unordered(order, needs)
+        for node in rest:
+            if node in self.versions and self.olds[node][0] not in self.given_up:
+                return self.olds[node][0]
+        return None
+
+
+def unordered(order: Sequence[UOp], needs: dict[UOp, list[UOp]]) -> list[UOp]:
+    """The nodes that lie on cycles of `needs` or between two of them."""
+    users: dict[UOp, list[UOp]] = {}
+    waiting: dict[UOp, int] = {}
+    for node in order:
+        waiting[node] = len(needs[node])
+        for source in needs[node]:
+            users.setdefault(source, []).append(node)
+    ready = [n for n in order if not waiting[n]]
+    for node in ready:
+        for user in users.get(node, ()):
+            waiting[user] -= 1
+            if not waiting[user]:
+                ready.append(user)
+    rest = dict.fromkeys(n for n in order if waiting[n])
+    # Take away what merely comes after a cycle.
+    open_users = {n: sum(u in rest for u in users.get(n, ())) for n in rest}
+    ends = [n for n in rest if not open_users[n]]
+    for node in ends:
+        del rest[node]
+        for source in needs[node]:
+            if source in rest:
+                open_users[source] -= 1
+                if not open_users[source]:
+                    ends.append(source)
+    return list(rest)
+
+
+def _is_step(node: UOp) -> bool:
+    """Whether a node does work of its own: neither a leaf nor a movement."""
+    return node.op not in MOVEMENT and node.op not in SCALAR_LEAVES and node.op is not Op.BUFFER
+
+
+def _computes(node: UOp) -> bool:
+    """Whether a node's value can be computed straight into any memory."""
+    return node.op in ELEMENTWISE or node.op in (Op.REDUCE_AXES, Op.GATHER, Op.CONTIGUOUS)
+
+
+def reads_elsewhere(op: UOp, version: UOp, place: UOp) -> bool:
+    """Whether `op` itself reads `version` at other elements than the one it computes."""
+    for source in op.src:
+        if root_of(source) is version and (op.op not in ELEMENTWISE or source is not place):
+            return True
+    return False
+
+
+def _scatters_in_place(order: Sequence[UOp]) -> dict[UOp, UOp]:
+    """SCATTERs whose result a WRITE stores over all of their own target, with that WRITE."""
+    found: dict[UOp, UOp] = {}
+    for node in order:
+        if node.op is not Op.WRITE:
+            continue
+        base, view, value = node.src
+        scatter = whole_root_of(value)
+        if scatter.op is not Op.SCATTER or whole_root_of(view) is not whole_root_of(base):
+            continue
+        if scatter.src[0].shape == base.shape and scatter.src[0] is base and view is base and value is scatter:
+            found[scatter] = node
+    return found

@@ -1,0 +1,481 @@
+"""Movement ops to index expressions: lower one kernel, walking backwards from its outputs.
+
+Any op may be evaluated at any index, so every partition into kernels gives the right values; the partition only decides
+what it costs. A request is (node, index, gate): the node's value at the index, asked for only where the gate holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gradlet.base.dtype import dtypes
+from gradlet.base.errors import CompilerError
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.graph.rewrite import rewrite
+from gradlet.ops.op import (
+    ELEMENTWISE,
+    MOVEMENT,
+    SCALAR_LEAVES,
+    AxisKind,
+    KernelArg,
+    Op,
+    ParamArg,
+    RangeArg,
+    ReduceArg,
+    VariableArg,
+    identity_element,
+)
+
+try:
+    from gradlet.rules.sets import INDEX_MATH
+except ImportError:
+    from gradlet.graph.rewrite import RuleSet
+
+    INDEX_MATH = RuleSet("none", "folds", [])
+from gradlet.schedule.indexing import FALSE, INDEX, ZERO, Gate, Index, IndexMath, condition, join
+
+Loop = tuple[object, int]  # identity and size of a loop
+Request = tuple[UOp, Index, Gate]
+
+_RESHAPE: Final = Op.RESHAPE
+_BUFFER: Final = Op.BUFFER
+_INDEX: Final = Op.INDEX
+
+
+class Lowered(NamedTuple):
+    """One kernel: its SINK, the BUFFER nodes by slot, the slots it stores to, the original VARIABLE nodes in order."""
+
+    ast: UOp
+    buffers: tuple[UOp, ...]
+    written: tuple[int, ...]
+    variables: tuple[UOp, ...]
+
+
+def source_index(node: UOp, idx: Index, math: IndexMath) -> tuple[Index, Gate]:
+    """Where a movement op reads its source for its own element `idx`, and when that element exists."""
+    op, arg = node.op, node.arg
+    shape = node.src[0].shape
+    if op is _RESHAPE:
+        return math.reshape(idx, arg.shape, shape), ()
+    if op is Op.EXPAND:
+        return tuple([ZERO if size == 1 else one for one, size in zip(idx, shape, strict=True)]), ()
+    if op is Op.PERMUTE:
+        result = list(idx)
+        for one, axis in zip(idx, arg.axes, strict=True):
+            result[axis] = one
+        return tuple(result), ()
+    if op is Op.SHRINK:
+        return tuple([_shifted(one, low, math) for one, (low, _) in zip(idx, arg.bounds, strict=True)]), ()
+    if op is Op.FLIP:
+        return tuple(
+            [math.combine([(one, -1)], shape[a] - 1) if a in arg.axes else one for a, one in enumerate(idx)]
+        ), ()
+    if op is Op.STRIDE:
+        return tuple(
+            [one if step == 1 else math.combine([(one, step)]) for one, step in zip(idx, arg.steps, strict=True)]
+        ), ()
+    if op is Op.PAD:
+        return _unpad(idx, arg.pads, shape, math)
+    if op is Op.WINDOW or op is Op.UNWINDOW:
+        return _window_index(node, idx, math)
+    raise CompilerError(f"{op.name} is not a movement op")
+
+
+def _shifted(one: UOp, offset: int, math: IndexMath) -> UOp:
+    return one if offset == 0 else math.combine([(one, 1)], offset)
+
+
+def _unpad(idx: Index, pads: Sequence[tuple[int, int]], shape: Sequence[int], math: IndexMath) -> tuple[Index, Gate]:
+    result: list[UOp] = []
+    gate: Gate = ()
+    for one, (before, after), size in zip(idx, pads, shape, strict=True):
+        moved = _shifted(one, -before, math)
+        if before or after:
+            gate = join(gate, math.within(moved, size))
+        result.append(moved)
+    return tuple(result), gate
+
+
+def _window_index(node: UOp, idx: Index, math: IndexMath) -> tuple[Index, Gate]:
+    axis, window_axis, stride, dilation, _ = node.arg
+    size = node.src[0].shape[axis]
+    result = list(idx)
+    gate: Gate = ()
+    if node.op is Op.WINDOW:
+        result[axis] = math.combine([(idx[axis], stride), (idx[window_axis], dilation)])
+    else:
+        offset = math.combine([(idx[axis], 1), (idx[window_axis], -dilation)])
+        result[axis], remainder = math.divmod(offset, stride)
+        if remainder.op is not Op.CONST:
+            gate = (mk(Op.CMPEQ, dtypes.bool, (remainder, ZERO), None),)
+        elif remainder.arg:
+            gate = (FALSE,)
+    return tuple(result), join(gate, math.within(result[axis], size))
+
+
+class Lowering:
+    """Lowers one kernel.
+
+    Args:
+        places: for every node that lives in memory, a view of its BUFFER with the node's shape.
+        axis_loops: the loops an axis of a node runs as: (identity, size) pairs, outermost first.
+        own: nodes this kernel computes itself although they live in memory.
+    """
+
+    def __init__(
+        self,
+        places: Mapping[UOp, UOp],
+        axis_loops: Callable[[UOp, int], tuple[Loop, ...]],
+        own: frozenset[UOp],
+    ) -> None:
+        self.places = places
+        self.axis_loops = axis_loops
+        self.own = own
+        self.math = IndexMath()
+        self.memo: dict[Request, UOp] = {}
+        self.params: dict[UOp, UOp] = {}
+        self.variables: dict[UOp, UOp] = {}
+        self.loops: dict[object, UOp] = {}
+        self.levels: dict[UOp, int] = {}
+        self.count = 0
+
+    # ranges
+    def make_range(self, size: int, kind: AxisKind) -> UOp:
+        """A new RANGE with the next number."""
+        node = mk(Op.RANGE, INDEX, (UOp.const(INDEX, size),), RangeArg(self.count, kind))
+        self.count += 1
+        return node
+
+    def open_loops(self, loops: Sequence[Loop]) -> None:
+        """Number the output loops, outermost first."""
+        for loop in loops:
+            if loop not in self.loops:
+                self.loops[loop] = self.make_range(loop[1], AxisKind.LOOP)
+
+    def axis_index(self, loops: Sequence[Loop], used: dict[Loop, int], kind: AxisKind, context: object) -> UOp:
+        """The index of an axis from its loops; a loop met twice in one node gets a RANGE of its own."""
+        parts: list[tuple[UOp, int]] = []
+        stride = 1
+        for loop in reversed(loops):
+            if loop[1] == 1:
+                continue
+            times = used.get(loop, 0)
+            used[loop] = times + 1
+            key: object = loop if context is None and times == 0 else (loop, times, context)
+            found = self.loops.get(key)
+            if found is None:
+                found = self.loops[key] = self.make_range(loop[1], kind)
+            parts.append((found, stride))
+            stride *= loop[1]
+        if len(parts) == 1:
+            return parts[0][0]
+        return self.math.combine(reversed(parts))
+
+    # reading
+    def follow(self, node: UOp, idx: Index, gate: Gate) -> tuple[Request, Gate]:
+        """Walk through movement ops and memory places to where the value comes from; also the guards on the way."""
+        inside: Gate = ()
+        while True:
+            if node.op in MOVEMENT:
+                idx, more = source_index(node, idx, self.math)
+                if more:
+                    inside = join(inside, more)
+                node = node.src[0]
+            elif node.op is Op.DETACH:
+                node = node.src[0]
+            elif node in self.places and node not in self.own:
+                place = self.places[node]
+                if place is node:
+                    break
+                node = place
+            else:
+                break
+        if node.op in SCALAR_LEAVES:
+            return (node, (), ()), inside
+        return (node, idx, join(gate, inside)), inside
+
+    def value(self, node: UOp, idx: Index, gate: Gate = ()) -> UOp:
+        """The node's value at an index."""
+        request, inside = self.follow(node, idx, gate)
+        if FALSE in request[2]:
+            return UOp.const(node.dtype, 0)
+        stack = [request]
+        memo = self.memo
+        while stack:
+            top = stack[-1]
+            if top in memo:
+                stack.pop()
+                continue
+            missing: list[Request] = []
+            result = self.evaluate(top, missing)
+            if missing:
+                missing.reverse()
+                stack.extend(missing)
+                continue
+            assert result is not None
+            memo[top] = result
+            stack.pop()
+        return self.guarded(memo[request], inside)
+
+    def read(self, node: UOp, idx: Index, gate: Gate, missing: list[Request]) -> UOp | None:
+        """The value of a source if it is known already, else None and what is missing."""
+        request, inside = self.follow(node, idx, gate)
+        if FALSE in request[2]:
+            return UOp.const(node.dtype, 0)
+        found = self.memo.get(request)
+        if found is None:
+            missing.append(request)
+            return None
+        return self.guarded(found, inside)
+
+    def guarded(self, value: UOp, inside: Gate) -> UOp:
+        """Zero where the guards fail; a load that is gated by them already has that zero."""
+        if not inside:
+            return value
+        if FALSE in inside:
+            return UOp.const(value.dtype, 0)
+        if is_zero_outside(value):
+            return value
+        return mk(Op.WHERE, value.dtype, (condition(inside), value, UOp.const(value.dtype, 0)), None)
+
+    def evaluate(self, request: Request, missing: list[Request]) -> UOp | None:
+        """The value of one request, or None after listing what has to be known first."""
+        node, idx, gate = request
+        op = node.op
+        if op in ELEMENTWISE:
+            values = [self.read(source, idx if source.op not in SCALAR_LEAVES else (), gate, missing)
+                      for source in node.src]  # fmt: skip
+            if missing:
+                return None
+            return mk(op, node.dtype, tuple(values), node.arg)  # type: ignore[arg-type]
+        if op is _BUFFER:
+            return self.load(node, idx[0], gate)
+        if op is Op.CONST:
+            return node
+        if op is Op.VARIABLE or op is Op.BIND:
+            return self.variable(node if op is Op.VARIABLE else node.src[0])
+        if op is Op.REDUCE_AXES:
+            return self.reduce(node, idx, gate, missing)
+        if op is Op.GATHER:
+            return self.gather(node, idx, gate, missing)
+        if op is Op.CONTIGUOUS or op is Op.DETACH:
+            return self.read(node.src[0], idx, gate, missing)
+        raise CompilerError(f"{op.name} has no value inside a kernel; it must live in memory: {node!r}")
+
+    def param(self, buffer: UOp) -> UOp:
+        """The PARAM of a BUFFER; slots go by discovery."""
+        found = self.params.get(buffer)
+        if found is None:
+            arg = ParamArg(len(self.params), buffer.arg.size)
+            found = self.params[buffer] = mk(Op.PARAM, buffer.dtype, (), arg)
+        return found
+
+    def address(self, buffer: UOp, element: UOp, gate: Gate) -> UOp:
+        """INDEX of one element."""
+        src = (self.param(buffer), element)
+        return mk(_INDEX, buffer.dtype, (*src, condition(gate)) if gate else src, None)
+
+    def load(self, buffer: UOp, element: UOp, gate: Gate) -> UOp:
+        """LOAD of one element, 0 where the gate fails."""
+        index = self.address(buffer, element, gate)
+        return mk(Op.LOAD, buffer.dtype, (index, UOp.const(buffer.dtype, 0)) if gate else (index,), None)
+
+    def variable(self, node: UOp) -> UOp:
+        """The kernel's own name of a variable."""
+        found = self.variables.get(node)
+        if found is None:
+            arg = VariableArg(f"v{len(self.variables)}", node.arg.low, node.arg.high)
+            found = self.variables[node] = mk(Op.VARIABLE, node.dtype, (), arg)
+        return found
+
+    def reduce(self, node: UOp, idx: Index, gate: Gate, missing: list[Request]) -> UOp | None:
+        """REDUCE over ranges shared with other reduces of the same axes at the same place and depth.
+
+        Reduces that depend on one another never share: one is a loop inside or after the other.
+        """
+        source = node.src[0]
+        axes = node.arg.axes
+        if any(source.shape[a] == 0 for a in axes):
+            return UOp.const(node.dtype, identity_element(node.arg.op, node.dtype))
+        outer = {r for one in (*idx, *gate) for r in one.ranges}
+        context = (self.levels.get(node, 0), tuple(sorted(r.arg.number for r in outer)))
+        used: dict[Loop, int] = {}
+        full: list[UOp] = []
+        kept = iter(idx)
+        ranges: dict[UOp, None] = {}
+        for axis in range(len(source.shape)):
+            if axis in axes:
+                one = self.axis_index(self.axis_loops(source, axis), used, AxisKind.REDUCE, context)
+                ranges.update(dict.fromkeys(one.ranges))
+                full.append(one)
+            else:
+                full.append(next(kept))
+        value = self.read(source, tuple(full), gate, missing)
+        if value is None or not ranges:
+            return value
+        return mk(Op.REDUCE, node.dtype, (value, *ranges), ReduceArg(node.arg.op))
+
+    def gather(self, node: UOp, idx: Index, gate: Gate, missing: list[Request]) -> UOp | None:
+        """A load with a computed row number, 0 outside the table."""
+        table, index = node.src
+        rank = len(index.shape)
+        number = self.read(index, idx[:rank], gate, missing)
+        if number is None:
+            return None
+        row = row_number(number)
+        inside = self.math.within(row, table.shape[0])
+        value = self.read(table, (row, *idx[rank:]), join(gate, inside), missing)
+        return None if value is None else self.guarded(value, inside)
+
+    # outputs
+    def store(self, node: UOp) -> UOp:
+        """The STORE that computes one output into its place."""
+        place = self.places[node]
+        if node.op is Op.SCATTER:
+            return self.scatter(node, place)
+        value_node = shown = node
+        if node.op is Op.WRITE:
+            # The view, over the buffer instead of the base.
+            place, shown, value_node = place_of_view(node, place), node.src[1], node.src[2]
+        idx = self.output_index(shown)
+        (buffer, element, gate), _ = self.follow(place, idx, ())
+        value = self.value(value_node, idx if value_node.shape else (), gate)
+        return mk(Op.STORE, dtypes.void, (self.address(buffer, element[0], gate), value), None)
+
+    def output_index(self, node: UOp, first: int = 0) -> Index:
+        """Loops over the axes of an output, from axis `first` on."""
+        used: dict[Loop, int] = {}
+        axes = range(first, len(node.shape))
+        return tuple([self.axis_index(self.axis_loops(node, a), used, AxisKind.LOOP, None) for a in axes])
+
+    def scatter(self, node: UOp, place: UOp) -> UOp:
+        """Ordered over the positions of the index, free over the rest of a row."""
+        _, index, rows = node.src
+        # Rows are long and contiguous: the free loops stay inside.
+        position = tuple([ZERO if size == 1 else self.make_range(size, AxisKind.ORDERED) for size in index.shape])
+        free = self.output_index(node, 1)
+        row = row_number(self.value(index, position))
+        inside = self.math.within(row, place.shape[0])
+        (buffer, element, gate), _ = self.follow(place, (row, *free), inside)
+        value = self.value(rows, (*position, *free) if rows.shape else (), gate)
+        address = self.address(buffer, element[0], gate)
+        if node.arg.op is not None:
+            old = mk(Op.LOAD, buffer.dtype, (address, UOp.const(buffer.dtype, 0)) if gate else (address,), None)
+            value = mk(node.arg.op, node.dtype, (old, value), None)
+        return mk(Op.STORE, dtypes.void, (address, value), None)
+
+
+def is_zero_outside(value: UOp) -> bool:
+    """Whether a value asked for under a gate is already zero where the gate fails."""
+    while value.op is Op.CAST:
+        value = value.src[0]
+    return value.op is Op.LOAD or (value.op is Op.CONST and repr(value.arg) in ("0", "0.0", "False"))
+
+
+def row_number(value: UOp) -> UOp:
+    """An index value as index arithmetic."""
+    if value.op is Op.CONST:
+        return UOp.const(INDEX, int(value.arg))
+    return value if value.dtype is INDEX else mk(Op.CAST, INDEX, (value,), None)
+
+
+def place_of_view(write: UOp, place: UOp) -> UOp:
+    """The view of a WRITE over `place` instead of over its base."""
+    chain: list[UOp] = []
+    view = write.src[1]
+    while view is not write.src[0]:
+        chain.append(view)
+        view = view.src[0]
+    for moved in reversed(chain):
+        place = mk(moved.op, place.dtype, (place,), moved.arg)
+    return place
+
+
+def reduce_levels(outputs: Sequence[UOp], stops: Callable[[UOp], bool]) -> dict[UOp, int]:
+    """For every REDUCE_AXES inside a kernel, how many reduces lie below it inside that kernel."""
+    order: list[UOp] = []
+    seen = set(outputs)
+    stack = list(outputs)
+    while stack:
+        node = stack.pop()
+        order.append(node)
+        for source in node.src:
+            if source not in seen and not stops(source):
+                seen.add(source)
+                stack.append(source)
+    order.sort(key=lambda n: n.uid)
+    levels: dict[UOp, int] = {}
+    for node in order:
+        level = max([levels[s] for s in node.src if s in levels], default=0)
+        levels[node] = level + 1 if node.op is Op.REDUCE_AXES else level
+    return levels
+
+
+def lower_kernel(
+    outputs: Sequence[UOp],
+    places: Mapping[UOp, UOp],
+    axis_loops: Callable[[UOp, int], tuple[Loop, ...]],
+    nest: Sequence[Loop] = (),
+) -> Lowered:
+    """The kernel that computes `outputs` into their places.
+
+    Args:
+        outputs: nodes of the tensor graph; each is in `places`.
+        places: where every node that lives in memory is.
+        axis_loops: see `Lowering`.
+        nest: output loops in nesting order, outermost first; loops not listed come after these.
+    """
+    own = frozenset(outputs)
+    lowering = Lowering(places, axis_loops, own)
+    lowering.levels = reduce_levels(outputs, lambda n: n in places and n not in own)
+    for node in outputs:
+        lowering.param(buffer_below(places[node]))
+    lowering.open_loops(nest)
+    stores = [lowering.store(node) for node in outputs]
+    sink = mk(Op.SINK, dtypes.void, tuple(stores), KernelArg(""))
+    simple = rewrite(sink, INDEX_MATH)
+    assert isinstance(simple, UOp)
+    return finish(simple, list(lowering.params), list(lowering.variables))
+
+
+def buffer_below(place: UOp) -> UOp:
+    """The BUFFER under movement ops."""
+    while place.op is not _BUFFER:
+        place = place.src[0]
+    return place
+
+
+def finish(sink: UOp, buffers: list[UOp], variables: list[UOp]) -> Lowered:
+    """Drop the parameters and variables that simplification removed, number the ranges without gaps, name the kernel."""
+    order = toposort((sink,))
+    params = sorted((n for n in order if n.op is Op.PARAM), key=lambda n: n.arg.slot)
+    ranges = sorted((n for n in order if n.op is Op.RANGE), key=lambda n: n.arg.number)
+    names = sorted((n for n in order if n.op is Op.VARIABLE), key=lambda n: int(n.arg.name[1:]))
+    new: dict[UOp, UOp] = {}
+    for slot, param in enumerate(params):
+        if param.arg.slot != slot:
+            new[param] = mk(Op.PARAM, param.dtype, (), ParamArg(slot, param.arg.size))
+    for number, loop in enumerate(ranges):
+        if loop.arg.number != number:
+            new[loop] = mk(Op.RANGE, INDEX, loop.src, RangeArg(number, loop.arg.kind))
+    for number, name in enumerate(names):
+        if name.arg.name != f"v{number}":
+            new[name] = mk(Op.VARIABLE, name.dtype, (), VariableArg(f"v{number}", name.arg.low, name.arg.high))
+    if new:
+        sink = sink.substitute(new)
+    sink = sink.replace(arg=KernelArg(kernel_name(ranges)))
+    written = tuple(sorted({s.src[0].src[0].arg.slot for s in sink.src}))
+    return Lowered(
+        sink,
+        tuple([buffers[p.arg.slot] for p in params]),
+        written,
+        tuple([variables[int(n.arg.name[1:])] for n in names]),
+    )
+
+
+def kernel_name(ranges: Sequence[UOp]) -> str:
+    """`r_64_1024`: the sizes of the loops; `r` when one is reduced, `s` when one is ordered, else `e`."""
+    kinds = {r.arg.kind for r in ranges}
+    letter = "s" if AxisKind.ORDERED in kinds else "r" if AxisKind.REDUCE in kinds else "e"
+    return "_".join([letter, *[str(r.src[0].arg) for r in ranges]]) if ranges else f"{letter}_1"

@@ -1,0 +1,90 @@
+"""The steps of a graph: the nodes that do work, what each reads, who uses it, and what has to live in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from gradlet.graph.node import UOp, toposort
+from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op
+from gradlet.schedule.axes import Axes
+from gradlet.schedule.clean import find_devices
+from gradlet.schedule.hazards import Effects, operands
+from gradlet.schedule.moves import root_of
+
+# A table of at most this many element-wise ops may be recomputed at every gathered element.
+CHEAP_TABLE_DEPTH = 8
+
+
+class Steps:
+    """A graph as steps.
+
+    Attributes:
+        order: the steps, sources first.
+        reads: for every step its operands as (operand node, what lies below its movement ops).
+        users: for every step the steps that read it.
+        forced: the steps whose values have to be in memory, in order.
+        before: for every in-place step the steps that have to run first.
+        axes: loops of all nodes.
+    """
+
+    def __init__(self, effects: Effects, wanted: Sequence[UOp], asked: Mapping[UOp, str], default_device: str) -> None:
+        nodes = toposort(wanted)
+        self.effects = effects
+        self.order = [n for n in nodes if n.op not in MOVEMENT and n.op not in SCALAR_LEAVES and n.op is not Op.BUFFER]
+        present = set(self.order)
+        self.axes = Axes(nodes)
+        self.reads: dict[UOp, list[tuple[UOp, UOp]]] = {}
+        self.users: dict[UOp, list[UOp]] = {n: [] for n in self.order}
+        for node in self.order:
+            pairs = [(operand, root_of(operand)) for operand in operands(node)]
+            self.reads[node] = pairs
+            for source in dict.fromkeys([root for _, root in pairs]):
+                if source in present:
+                    self.users[source].append(node)
+        self.before = {w: [r for r in first if r in present] for w, first in effects.before.items() if w in present}
+        self.versions = {op: v for op, v in effects.versions.items() if op in present}
+        self.forced = self._find_forced(wanted)
+        self.devices = self._find_devices(nodes, asked, default_device)
+
+    def _find_forced(self, wanted: Sequence[UOp]) -> dict[UOp, None]:
+        forced: dict[UOp, None] = dict.fromkeys([root_of(w) for w in wanted])
+        for node in self.order:
+            if node.op in (Op.CONTIGUOUS, Op.COPY, Op.WRITE, Op.SCATTER) or node in self.versions:
+                forced[node] = None
+            if node.op is Op.COPY:
+                forced[root_of(node.src[0])] = None
+            elif node.op is Op.GATHER and not self.is_cheap_table(root_of(node.src[0]), node):
+                forced[root_of(node.src[0])] = None
+        for version in self.versions.values():
+            forced[version] = None
+        return {n: None for n in self.order if n in forced}
+
+    def is_cheap_table(self, table: UOp, gather: UOp) -> bool:
+        """Whether recomputing the table's elements where they are gathered is no more work than making the table."""
+        if prod(gather.shape) > prod(table.shape):
+            return False
+        level = [table]
+        for _ in range(CHEAP_TABLE_DEPTH):
+            below: dict[UOp, None] = {}
+            for node in level:
+                if node.op is Op.BUFFER or node.op in SCALAR_LEAVES:
+                    continue
+                if node.op not in ELEMENTWISE:
+                    return False
+                below.update(dict.fromkeys([root_of(s) for s in node.src]))
+            if not below:
+                return True
+            level = list(below)
+        return False
+
+    def _find_devices(self, nodes: Sequence[UOp], asked: Mapping[UOp, str], default: str) -> dict[UOp, str]:
+        """Where every step runs. One that only depends on constants runs where its users do."""
+        devices = find_devices(nodes)
+        devices.update({n: d for n, d in asked.items() if n not in devices})
+        for node in reversed(self.order):
+            device = devices.setdefault(node, default)
+            if node.op is not Op.COPY:
+                for _, source in self.reads[node]:
+                    devices.setdefault(source, device)
+        return devices
