@@ -15,7 +15,9 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError, FileFormatError
+from gradlet.engine.execute import base_buffer
 from gradlet.runtime.buffer import Buffer, bind, buffer_of, new_buffer_node
+from gradlet.runtime.device import Device
 from gradlet.tensor.tensor import Tensor
 
 MAX_HEADER: Final = 100_000_000  # bytes; the format's own limit
@@ -237,7 +239,7 @@ def _short(value: Any) -> str:
 def _tensor(entry: Entry, data: memoryview) -> Tensor:
     node = new_buffer_node("CPU", entry.dtype, entry.size)
     bind(node, Buffer.over("CPU", entry.dtype, entry.size, data))
-    return Tensor(node).reshape(*entry.shape)
+    return Tensor.of_node(node).reshape(*entry.shape).to(Device.DEFAULT)
 
 
 # writing
@@ -271,4 +273,4 @@ def _replace_file(path: str | os.PathLike[str], head: Sequence[bytes], tensors: 
 
 def _memory(tensor: Tensor) -> memoryview:
     """The bytes of a realised dense tensor."""
-    return buffer_of(tensor.uop.base).memory()
+    return buffer_of(base_buffer(tensor.uop)).memory()
