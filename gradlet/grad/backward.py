@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from gradlet.base.errors import CompilerError, GradientError
 from gradlet.grad.derivatives import DERIVATIVES, source_gradient
@@ -11,13 +12,28 @@ from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import SCALAR_LEAVES
 
 
-def gradients(root: UOp, seed: UOp | None, targets: Sequence[UOp]) -> list[UOp | None]:
+class CustomGradient(NamedTuple):
+    """A derivative that replaces the ones of the ops behind a node.
+
+    Attributes:
+        inputs: nodes that the node is computed from; nothing else behind it receives a gradient through it.
+        rule: gradient of the node -> gradient of each input, None where there is none.
+    """
+
+    inputs: tuple[UOp, ...]
+    rule: Callable[[UOp], Sequence[UOp | None]]
+
+
+def gradients(
+    root: UOp, seed: UOp | None, targets: Sequence[UOp], custom: Mapping[UOp, CustomGradient] | None = None
+) -> list[UOp | None]:
     """Gradient of `root` with respect to each target, as graphs of the same shape and dtype as the targets.
 
     Args:
         root: what is differentiated, of a float dtype.
         seed: gradient of the root itself, shaped like it; None means 1 and needs a root of one element.
         targets: nodes of the root's graph.
+        custom: nodes whose derivative the caller gives.
 
     Returns:
         A graph a target, None for a target that no gradient reaches.
@@ -29,9 +45,9 @@ def gradients(root: UOp, seed: UOp | None, targets: Sequence[UOp]) -> list[UOp |
     start = _check_seed(root, seed)
     for position, target in enumerate(targets):
         _check_target(position, target)
-    wanted = set(targets)
+    wanted, custom = set(targets), custom or {}
     order = toposort((root,))
-    carries = _between(order, wanted)
+    carries = _between(order, wanted, custom)
     pending: dict[UOp, list[UOp]] = {root: [start]}
     found: dict[UOp, UOp] = {}
     for node in reversed(order):
@@ -41,16 +57,30 @@ def gradients(root: UOp, seed: UOp | None, targets: Sequence[UOp]) -> list[UOp |
         gradient = balanced_sum(contributions)
         if node in wanted:
             found[node] = gradient
-        for position, source in enumerate(node.src):
-            if source not in carries:
-                continue
-            part = source_gradient(node, position, gradient)
-            if part is None:
-                continue
-            if part.dtype is not source.dtype:
-                raise CompilerError(f"derivative of {node.op.name}: dtype {part.dtype} for a source of {source.dtype}")
+        for source, part in _parts(node, gradient, carries, custom):
+            if part.dtype is not source.dtype or part.shape != source.shape:
+                raise CompilerError(
+                    f"derivative of {node.op.name}: {part.dtype} {part.shape} for a source of {source.dtype} {source.shape}"
+                )
             pending.setdefault(source, []).append(part)
     return [found.get(target) for target in targets]
+
+
+def _parts(
+    node: UOp, gradient: UOp, carries: set[UOp], custom: Mapping[UOp, CustomGradient]
+) -> Iterator[tuple[UOp, UOp]]:
+    """The gradients that `node` passes on, each with the node that receives it."""
+    special = custom.get(node)
+    if special is not None:
+        for source, part in zip(special.inputs, special.rule(gradient), strict=True):
+            if source in carries and part is not None:
+                yield source, spread(part, source.shape)
+        return
+    for position, source in enumerate(node.src):
+        if source in carries:
+            part = source_gradient(node, position, gradient)
+            if part is not None:
+                yield source, part
 
 
 def balanced_sum(terms: Sequence[UOp]) -> UOp:
@@ -62,19 +92,19 @@ def balanced_sum(terms: Sequence[UOp]) -> UOp:
     return level[0]
 
 
-def _between(order: Sequence[UOp], wanted: set[UOp]) -> set[UOp]:
+def _between(order: Sequence[UOp], wanted: set[UOp], custom: Mapping[UOp, CustomGradient]) -> set[UOp]:
     """The nodes that a gradient passes on its way to a target, the targets included."""
     carries: set[UOp] = set()
     for node in order:
         if not node.dtype.is_float:
             continue
-        if node in wanted:
-            carries.add(node)
-            continue
-        rules = DERIVATIVES.get(node.op)
-        if rules is not None and any(
-            rule is not None and source in carries for rule, source in zip(rules, node.src, strict=True)
-        ):
+        special = custom.get(node)
+        if special is not None:
+            sources: Sequence[UOp] = special.inputs
+        else:
+            rules = DERIVATIVES.get(node.op, ())
+            sources = [source for rule, source in zip(rules, node.src) if rule is not None]
+        if node in wanted or any(source in carries for source in sources):
             carries.add(node)
     return carries
 

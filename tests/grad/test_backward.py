@@ -7,7 +7,7 @@ import pytest
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import GradientError
-from gradlet.grad.backward import balanced_sum, gradients
+from gradlet.grad.backward import CustomGradient, balanced_sum, gradients
 from gradlet.grad.shapes import reduce_axes
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import Op
@@ -111,3 +111,13 @@ def test_a_bare_constant_is_no_target() -> None:
     x, two = graph.add(np.ones(1)), UOp.const(dtypes.float64, 2.0)
     with pytest.raises(GradientError, match="bare constant"):
         gradients(x * two, None, [two])
+
+
+def test_a_custom_gradient_replaces_what_is_behind_it() -> None:
+    graph = Leaves()
+    x, y = graph.add(np.array([1.5, -2.5])), graph.add(np.array([2.0, 2.0]))
+    rounded = (x * y).trunc()
+    custom = {rounded: CustomGradient((x, y), lambda grad: (grad * 10.0, None))}  # straight through, times ten
+    by_x, by_y = gradients(total(rounded * rounded), None, [x, y], custom)
+    assert by_x is not None and by_y is None
+    np.testing.assert_array_equal(graph.evaluate([by_x])[0], [60, -100])
