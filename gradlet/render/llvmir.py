@@ -3,7 +3,7 @@
 On a CPU a kernel is `void name(ptr table, i64 begin, i64 end)` (docs/architecture.md, section 3). On a GPU it takes one
 pointer a buffer and one i64 a variable, a PARALLEL range is the workgroup's number and THREAD ranges are the lane's.
 
-Different slots are assumed not to overlap where one of them is written.
+Nothing is assumed about slots not overlapping: saying so gained nothing measurable (the accesses are in final order).
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class _Kernel:
         target, name = self.target, self.program.name
         bits = target.vector_bits
         if self.is_gpu:
-            pointers = [f"{self.pointer} noalias %p{p.arg.slot}" for p in self.program.params]
+            pointers = [f"{self.pointer} %p{p.arg.slot}" for p in self.program.params]
             words = [f"i64 %n{i}" for i in range(len(self.program.variables))]
             head = f"define {_GPU_CONVENTION[target.name]} void @{name}({', '.join(pointers + words)}) #0 {{"
             threads = self.program.threads

@@ -171,7 +171,7 @@ class Writer:
         self.line(f"call void @{function}({', '.join(str(a) for a in args)})")
 
     def _declare(self, result: str, function: str, args: tuple[Value, ...]) -> None:
-        kinds = ", ".join(a.type.removesuffix(" align 1") for a in args)
+        kinds = ", ".join(a.type.partition(" align ")[0] for a in args)
         self.declarations[function] = f"declare {result} @{function}({kinds})"
 
     # small instructions that every part needs

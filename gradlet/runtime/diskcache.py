@@ -1,7 +1,7 @@
 """The cache of compiled kernels on disk: many processes may use it, and none of its failures ever stops a program.
 
 One file an entry, named by the hash of everything the code depends on. A file is written under another name and then
-renamed, so it is seen whole or not at all, and it carries a checksum, so that a damaged one is ignored and written anew.
+renamed, so it is seen whole or not at all; it carries a checksum, so a damaged one is ignored and written anew.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ MAX_BYTES: Final = 512 * 1024 * 1024
 # The size is looked at once in so many writes of a process, and then brought down to this share of the limit.
 PRUNE_EVERY: Final = 64
 PRUNE_TO: Final = 0.75
+TEMPORARY: Final = ".new-"
 # A file left by a killed writer is removed when it is this old.
 STALE_SECONDS: Final = 3600.0
 # An entry's age counts for pruning, so a hit renews it, but not more often than this: a hit should cost no write.
@@ -94,7 +95,7 @@ def put(name: str, content: bytes) -> bool:
     temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+        descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
         with os.fdopen(descriptor, "wb") as file:
             file.write(MAGIC + _checksum(content) + content)
         os.replace(temporary, path)
@@ -111,7 +112,7 @@ def put(name: str, content: bytes) -> bool:
 
 def stats() -> CacheStats:
     """Entries and bytes on disk, hits and misses of this process."""
-    files = _entries()
+    files = [entry for entry in _entries() if not entry[0].name.startswith(TEMPORARY)]
     return CacheStats(str(folder()), len(files), sum(size for _, size, _ in files), _hits, _misses)
 
 
@@ -121,7 +122,7 @@ def clear() -> int:
     for path, _, _ in _entries():
         with contextlib.suppress(OSError):
             path.unlink()
-            removed += not path.name.startswith(".new-")
+            removed += not path.name.startswith(TEMPORARY)
     return removed
 
 
@@ -131,7 +132,7 @@ def prune(max_bytes: int | None = None) -> None:
     now = time.time()
     files = []
     for path, size, modified in _entries():
-        if path.name.startswith(".new-"):
+        if path.name.startswith(TEMPORARY):
             if now - modified > STALE_SECONDS:
                 with contextlib.suppress(OSError):
                     path.unlink()

@@ -100,7 +100,7 @@ class HostAllocator:
 
     def _fresh(self, size: int) -> int:
         # Without this check the system would promise memory it does not have, and kill the process when it is touched.
-        if self.used + size > self.limit:
+        if self.used + self.kept + size > self.limit:
             return 0
         out = ctypes.c_void_p()
         return int(out.value or 0) if self._memalign(ctypes.byref(out), ALIGNMENT, size) == 0 else 0

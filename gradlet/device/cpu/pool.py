@@ -2,7 +2,7 @@
 
 The caller works too. Parts are handed out by one atomic word, so a worker that is late or asleep costs nothing:
 whoever is awake takes the next part, and the caller waits only for parts that somebody has taken. Idle workers spin for
-a while, then sleep. There is no pool on systems without futexes (anything but Linux); kernels then run on the calling thread.
+a while, then sleep. Systems without futexes (anything but Linux) have no pool; kernels run on the calling thread there.
 """
 
 from __future__ import annotations

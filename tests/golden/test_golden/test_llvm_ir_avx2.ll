@@ -1,0 +1,53 @@
+target triple = "x86_64-unknown-linux-gnu"
+
+define void @row_sums(ptr noalias readonly %table, i64 %begin, i64 %end) #0 {
+entry:
+  %p0 = load ptr, ptr %table, align 8
+  %v1 = getelementptr inbounds i64, ptr %table, i64 1
+  %p1 = load ptr, ptr %v1, align 8
+  %v2 = getelementptr inbounds i64, ptr %table, i64 2
+  %p2 = load ptr, ptr %v2, align 8
+  %v5 = icmp slt i64 %begin, %end
+  br i1 %v5, label %loop0_3, label %after0_4
+loop0_3:
+  %i0_6 = phi i64 [ %begin, %entry ], [ %next29, %after1_8 ]
+  br label %loop1_7
+loop1_7:
+  %i1_9 = phi i64 [ 0, %loop0_3 ], [ %next25, %loop1_7 ]
+  %acc0_10 = phi <8 x float> [ splat (float 0x0000000000000000), %loop0_3 ], [ %v24, %loop1_7 ]
+  %v11 = mul nsw i64 %i0_6, 100
+  %v12 = mul nsw i64 %i1_9, 8
+  %v13 = insertelement <8 x i64> poison, i64 %v12, i64 0
+  %v14 = shufflevector <8 x i64> %v13, <8 x i64> poison, <8 x i32> zeroinitializer
+  %v15 = add nsw <8 x i64> %v14, <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>
+  %v16 = icmp slt <8 x i64> %v15, splat (i64 100)
+  %v17 = add nsw i64 %v11, %v12
+  %a18 = getelementptr float, ptr %p0, i64 %v17
+  %v19 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %a18, <8 x i1> %v16, <8 x float> splat (float 0x0000000000000000))
+  %a20 = getelementptr float, ptr %p1, i64 %v12
+  %v21 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %a20, <8 x i1> %v16, <8 x float> splat (float 0x0000000000000000))
+  %v22 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %v19
+  %v23 = select <8 x i1> %v22, <8 x float> splat (float 0x0000000000000000), <8 x float> %v19
+  %v24 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v23, <8 x float> %v21, <8 x float> %acc0_10)
+  %next25 = add nuw nsw i64 %i1_9, 1
+  %v26 = icmp slt i64 %next25, 13
+  br i1 %v26, label %loop1_7, label %after1_8, !llvm.loop !1
+after1_8:
+  %a27 = getelementptr inbounds float, ptr %p2, i64 %i0_6
+  %v28 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v24)
+  store float %v28, ptr %a27, align 4
+  %next29 = add nuw nsw i64 %i0_6, 1
+  %v30 = icmp slt i64 %next29, %end
+  br i1 %v30, label %loop0_3, label %after0_4, !llvm.loop !2
+after0_4:
+  ret void
+}
+
+declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)
+declare <8 x float> @llvm.masked.load.v8f32.p0(ptr, <8 x i1>, <8 x float>)
+declare float @llvm.vector.reduce.fadd.v8f32(float, <8 x float>)
+
+attributes #0 = { nounwind "prefer-vector-width"="256" "min-legal-vector-width"="256" }
+!0 = !{!"llvm.loop.unroll.disable"}
+!1 = distinct !{!1, !0}
+!2 = distinct !{!2, !0}
