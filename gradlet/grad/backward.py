@@ -59,9 +59,8 @@ def gradients(
             found[node] = gradient
         for source, part in _parts(node, gradient, carries, custom):
             if part.dtype is not source.dtype or part.shape != source.shape:
-                raise CompilerError(
-                    f"derivative of {node.op.name}: {part.dtype} {part.shape} for a source of {source.dtype} {source.shape}"
-                )
+                expected = f"{source.dtype} {source.shape}"
+                raise CompilerError(f"derivative of {node.op.name}: {part.dtype} {part.shape}, not {expected}")
             pending.setdefault(source, []).append(part)
     return [found.get(target) for target in targets]
 
