@@ -75,6 +75,9 @@ class Setting:
     def __ge__(self, other: int) -> bool:
         return bool(self.value >= other)
 
+    def __lt__(self, other: int) -> bool:
+        return bool(self.value < other)
+
     def __gt__(self, other: int) -> bool:
         return bool(self.value > other)
 
