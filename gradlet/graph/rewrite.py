@@ -260,6 +260,23 @@ def rewrite(nodes: UOp | Iterable[UOp], rules: RuleSet, context: Any = None) -> 
     return results[0] if isinstance(nodes, UOp) else results
 
 
+def normal_form(node: UOp, rules: RuleSet) -> UOp:
+    """Like `rewrite` of a context-free set, quick when the sources are final: for rules applied while building."""
+    matchers = rules.matchers()
+    bit = matchers.bit
+    if node.stable & bit:
+        return node
+    for source in node.src:
+        if not source.stable & bit:
+            return rewrite(node, rules)
+    matcher = matchers[node.sig]
+    result = matcher(node, None) if matcher is not None else None
+    if result is not None:
+        return rewrite(result, rules)
+    node.stable |= bit
+    return node
+
+
 @overload
 def walk(nodes: UOp, rules: RuleSet, context: Any = None) -> UOp: ...
 @overload
@@ -484,5 +501,6 @@ class SignatureIndex:
 
 
 __all__ = [
-    "GUARANTEES", "Matchers", "Rule", "RuleSet", "SignatureIndex", "observe_rules", "rewrite", "walk",
+    "GUARANTEES", "Matchers", "Rule", "RuleSet", "SignatureIndex", "normal_form", "observe_rules",
+    "rewrite", "walk",
 ]  # fmt: skip

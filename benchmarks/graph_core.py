@@ -1,0 +1,284 @@
+"""The budgets of the graph core: what creating, walking and rewriting nodes costs, beside tinygrad if asked for.
+
+    python benchmarks/graph_core.py                         ours against the budgets
+    python benchmarks/graph_core.py --peers PEER_PYTHON     and tinygrad, run by that interpreter, interleaved
+
+All numbers are microseconds, one pinned core, collector off; the median over rounds of each round's fastest run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import graph_workloads as work
+from graph_timing import Times, calibrate, fresh, timed
+
+# Row -> (budget of the pure Python core in microseconds, what the number is per).
+BUDGETS: dict[str, tuple[float, str]] = {
+    "create, miss": (0.95, "node"),
+    "create by a + b": (0.95, "node"),
+    "create constant": (0.95, "node"),
+    "copy a graph": (1.80, "node"),
+    "find, hit": (0.26, "node"),
+    "free": (0.39, "node"),
+    "toposort": (0.15, "node"),
+    "miss-only pass by walking": (0.73, "node"),
+    "signature index, build": (0.30, "node"),
+    "signature index, a pass": (0.06, "node"),
+    "12 passes without a hit": (0.342, "node"),
+    "first pass of (b)": (2.2, "node"),
+    "rules in the constructor, extra": (0.45, "node"),
+    "root already stable": (3.0, "call"),
+    "150 new nodes on a stable graph": (300.0, "call"),
+    "rewrite step in (a)": (6.2, "rewrite"),
+    "(a) 60 expressions": (11.1, "node"),
+    "structural key": (0.31, "node"),
+    "structural key of a step": (73.0, "call of 320 nodes"),
+}
+TOLERANCE = 1.3
+
+
+def measure() -> Times:
+    """All rows of our core."""
+    from graph_rules import INDEX
+
+    from gradlet.base.dtype import dtypes
+    from gradlet.graph.key import structural_key
+    from gradlet.graph.node import UOp, mk, toposort
+    from gradlet.graph.pattern import const, var
+    from gradlet.graph.rewrite import Rule, RuleSet, SignatureIndex, normal_form, observe_rules, rewrite
+    from gradlet.ops.op import BufferArg, KernelArg, Op, VariableArg
+
+    gc.disable()
+    times: Times = {}
+    f32, index = dtypes.float32, dtypes.index
+    numbers = count(10**9)
+
+    def leaf() -> UOp:
+        return mk(Op.BUFFER, f32, (), BufferArg(next(numbers), 4, "CPU"))
+
+    def leaves() -> Any:
+        made: dict[int, UOp] = {}
+        return lambda number: made.setdefault(number, leaf()) if number not in made else made[number]
+
+    def constant(value: float) -> UOp:
+        return UOp.const(f32, value)
+
+    def variable(name: str, low: int, high: int) -> UOp:
+        return mk(Op.VARIABLE, index, (), VariableArg(name, low, high))
+
+    # nodes
+    many = 100_000
+    add = Op.ADD
+    other = leaf()
+
+    def chain(start: UOp) -> list[UOp]:
+        out = [start]
+        node = start
+        keep = out.append
+        for _ in range(many):
+            node = mk(add, f32, (node, other), None)
+            keep(node)
+        return out
+
+    def plus(start: UOp) -> list[UOp]:
+        out = [start]
+        node = start
+        keep = out.append
+        for _ in range(many):
+            node = node + other
+            keep(node)
+        return out
+
+    times["create, miss"] = fresh(leaf, chain, 5) / many
+    times["create by a + b"] = fresh(leaf, plus, 5) / many
+    values = [float(i) for i in range(many)]
+    times["create constant"] = timed(lambda: [mk(Op.CONST, f32, (), value) for value in values], 5) / many
+    start = leaf()
+    alive = chain(start)
+    times["find, hit"] = timed(lambda: chain(start), 5) / many
+    del alive
+    holder: list[Any] = []
+    times["free"] = fresh(lambda: holder.append(chain(leaf())), lambda _: holder.clear(), 5) / many
+
+    # (b): walking and rewriting a large graph
+    def rule_set(name: str, rows: list[Any]) -> RuleSet:
+        rules = []
+        for names, left, right in rows:
+            holes = {n: const(n) if n in "cde" else var(n) for n in names}
+            rules.append(Rule(left(**holes), right(**holes)))
+        return RuleSet(name, "reorders", rules)
+
+    big = work.layers(leaves(), constant)
+    nodes = toposort([big])
+    times["nodes of (b)"] = len(nodes)
+
+    def copy() -> dict[UOp, UOp]:
+        new: dict[UOp, UOp] = {}
+        for node in toposort([big]):
+            arg = BufferArg(next(numbers), 4, "CPU") if node.op is Op.BUFFER else node.arg
+            new[node] = mk(node.op, node.dtype, tuple([new[s] for s in node.src]), arg)
+        return new
+
+    times["copy a graph"] = timed(copy, 5) / len(nodes)
+    times["toposort"] = timed(lambda: toposort([big]), 10) / len(nodes)
+    rules = rule_set("floats", work.RULES)
+    simple = rewrite(big, rules)
+    order = toposort([simple])
+    times["nodes of (b), result"] = len(order)
+    times["first pass of (b)"] = fresh(
+        lambda: work.layers(leaves(), constant), lambda graph: rewrite(graph, rules), 5
+    ) / len(nodes)  # fmt: skip
+
+    def forget() -> None:
+        for node in order:
+            node.stable = 0
+
+    times["miss-only pass by walking"] = fresh(forget, lambda _: rewrite(simple, rules), 5) / len(order)
+    times["root already stable"] = timed(lambda: [rewrite(simple, rules) for _ in range(100)], 5) / 100
+    times["signature index, build"] = timed(lambda: SignatureIndex(simple), 5) / len(order)
+    groups = SignatureIndex(simple)
+    times["signature index, a pass"] = fresh(forget, lambda _: groups.has_work(rules), 5) / len(order)
+    passes = [rule_set(f"pass {i}", work.RULES[i::12]) for i in range(12)]
+
+    def twelve(_: None) -> None:
+        fresh_index = SignatureIndex(simple)
+        for row in passes:
+            assert not fresh_index.has_work(row)
+
+    times["12 passes without a hit"] = fresh(forget, twelve, 5) / len(order)
+
+    def build(wrap: Any) -> Any:
+        """The graph of (b) node by node, as its constructor would."""
+        new: dict[UOp, UOp] = {}
+        for node in nodes:
+            arg = BufferArg(next(numbers), 4, "CPU") if node.op is Op.BUFFER else node.arg
+            made = mk(node.op, node.dtype, tuple([new[s] for s in node.src]), arg)
+            new[node] = made if wrap is None else wrap(made, rules)
+        return new
+
+    plain = timed(lambda: build(None), 5)
+    times["rules in the constructor, extra"] = (timed(lambda: build(normal_form), 5) - plain) / len(nodes)
+    rewrite(simple, rules)
+
+    def extend(_: None) -> UOp:
+        node = simple
+        for i in range(75):
+            node = (node + float(i + 2)) * other
+        return rewrite(node, rules)
+
+    times["150 new nodes on a stable graph"] = fresh(lambda: None, extend, 20)
+
+    # keys
+    times["structural key"] = timed(lambda: structural_key([big]), 5) / len(nodes)
+    step = work.small_step(leaves(), constant, 0)
+    times["nodes of a step"] = len(toposort([step]))
+    times["structural key of a step"] = timed(lambda: structural_key([step]), 20)
+
+    # (a): index expressions
+    def wrap(roots: list[UOp]) -> UOp:
+        return mk(Op.SINK, dtypes.void, tuple(roots), KernelArg("a"))
+
+    hits = []
+    with observe_rules(lambda rule, before, after: hits.append(rule)):
+        whole = wrap(work.index_expressions(variable))
+        result = rewrite(whole, INDEX)
+    times["(a), nodes"] = len(toposort([whole]))
+    times["(a), nodes left"] = len(toposort([result]))
+    times["(a), rewrites"] = len(hits)
+    del whole, result
+    times["rewrite step in (a)"] = fresh(
+        lambda: wrap(work.index_expressions(variable)), lambda node: rewrite(node, INDEX), 5
+    ) / len(hits)  # fmt: skip
+
+    def sample() -> UOp:
+        return wrap(work.index_expressions(variable)[::7][:60])
+
+    size = len(toposort([sample()]))
+    times["(a) 60 expressions, nodes"] = size
+    times["(a) 60 expressions, nodes left"] = len(toposort([rewrite(sample(), INDEX)]))
+    times["(a) 60 expressions"] = fresh(sample, lambda node: rewrite(node, INDEX), 5) / size
+    return times
+
+
+def worker(side: str) -> None:
+    """Measure one side in this process and print it as JSON."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    before = calibrate()
+    if side == "ours":
+        sys.path.insert(0, str(HERE.parent))
+        times = measure()
+    else:
+        import graph_peer
+
+        times = graph_peer.measure()
+    times["calibration"] = max(before, calibrate())
+    print(json.dumps(times))
+
+
+def run_worker(python: str, side: str) -> Times:
+    """One round of one side in a process of its own."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("SPEC", "DEBUG", "VIZ")}
+    command = [python, str(HERE / "graph_core.py"), "--worker", side]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"the {side} worker failed:\n{done.stderr}")
+    times: Times = json.loads(done.stdout.splitlines()[-1])
+    return times
+
+
+def median(rounds: list[Times]) -> Times:
+    """Row by row."""
+    return {row: statistics.median([r[row] for r in rounds]) for row in rounds[0]}
+
+
+def main() -> None:
+    """Measure, print the table, exit with 1 if a budget is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", metavar="PYTHON", help="interpreter of an environment that has tinygrad")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="print one line of JSON at the end")
+    parser.add_argument("--worker", choices=("ours", "peer"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        worker(options.worker)
+        return
+    ours, peer = [], []
+    for _ in range(options.rounds):
+        ours.append(run_worker(sys.executable, "ours"))
+        if options.peers:
+            peer.append(run_worker(options.peers, "peer"))
+    mine, theirs = median(ours), median(peer) if peer else {}
+    print(f"{'row':34}{'ours':>9}{'budget':>9}{'ratio':>7}  {'tinygrad':>9}{'times':>8}  microseconds per")
+    missed = []
+    for row, (budget, unit) in BUDGETS.items():
+        ratio = mine[row] / budget
+        if ratio > TOLERANCE:
+            missed.append(row)
+        other = f"{theirs[row]:9.2f}{theirs[row] / mine[row]:7.1f}x" if row in theirs else " " * 17
+        flag = "!" if ratio > TOLERANCE else " "
+        print(f"{row:34}{mine[row]:9.3f}{budget:9.3f}{ratio:6.2f}{flag}  {other}  {unit}")
+    for row in mine:
+        if row not in BUDGETS:
+            other = f"{theirs[row]:12.0f}" if row in theirs else ""
+            print(f"{row:34}{mine[row]:9.0f}{'':20}{other}")
+    if options.json:
+        print(json.dumps({"ours": mine, "tinygrad": theirs, "missed": missed}))
+    if missed:
+        raise SystemExit(f"over {TOLERANCE} times the budget: {', '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()

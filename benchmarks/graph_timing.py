@@ -1,0 +1,43 @@
+"""Timing helpers of `graph_core.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+Times = dict[str, float]
+
+
+def timed(run: Callable[[], Any], repeats: int) -> float:
+    """The fastest of several runs, in microseconds."""
+    best = float("inf")
+    for _ in range(repeats):
+        start = perf_counter()
+        result = run()
+        best = min(best, perf_counter() - start)
+        del result
+    return best * 1e6
+
+
+def fresh(prepare: Callable[[], Any], run: Callable[[Any], Any], repeats: int) -> float:
+    """The fastest run over newly prepared input; preparing is not timed."""
+    best = float("inf")
+    for _ in range(repeats):
+        given = prepare()
+        start = perf_counter()
+        result = run(given)
+        best = min(best, perf_counter() - start)
+        del result, given
+    return best * 1e6
+
+
+def calibrate() -> float:
+    """Microseconds of a fixed piece of plain Python: tells a busy machine from a slow program."""
+
+    def loop() -> None:
+        table: dict[tuple[int, int], list[int]] = {}
+        for i in range(100_000):
+            table.setdefault((i & 1023, i & 7), []).append(i)
+
+    return timed(loop, 5)
