@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import RenderError
+from gradlet.graph.bounds import bounds
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import ELEMENTWISE, AxisKind, Op
@@ -460,4 +461,4 @@ def _is_number(node: UOp) -> bool:
 
 def _are_positive(node: UOp) -> bool:
     """Whether a division's dividend is certainly >= 0 and its divisor certainly > 0."""
-    return False
+    return bool(bounds(node.src[0])[0] >= 0 and bounds(node.src[1])[0] > 0)

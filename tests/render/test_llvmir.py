@@ -271,6 +271,20 @@ def test_int32_element_numbers_may_be_negative_in_between() -> None:
     np.testing.assert_array_equal(check(build, iota(4), np.zeros(4, np.float32))[1], iota(4)[::-1])
 
 
+def test_division_of_what_cannot_be_negative_is_unsigned() -> None:
+    build = Build()
+    out = build.param(dtypes.int64, 12)
+    n = build.variable("n", 1, 9)
+    i = build.loop(12)
+    build.store(out, i, ((i // n) * 100 + (i % 5)).cast(dtypes.int64))
+    build.end(i)
+    text = render(build.program(), HOST)
+    assert "udiv" in text and "urem" in text
+    assert "select" not in text
+    result = check(build, np.zeros(12, np.int64), values=(4,))[0]
+    np.testing.assert_array_equal(result, np.arange(12) // 4 * 100 + np.arange(12) % 5)
+
+
 def test_user_arithmetic_on_integers_wraps() -> None:
     build = Build()
     out = build.param(dtypes.int32, 4)
