@@ -10,10 +10,12 @@ from gradlet.base.dtype import DType, dtypes
 from gradlet.render.llvmtext import (
     Value,
     Writer,
+    float_text,
     integer,
     is_carried_as_bits,
     lanes_of,
     register_type,
+    scalar_of,
     suffix,
     vector_type,
 )
@@ -43,13 +45,44 @@ def cast(writer: Writer, target: Target, value: Value, source: DType, dtype: DTy
         wider = dtype.itemsize > source.itemsize
         return writer.convert("fpext" if wider else "fptrunc", value, kind)
     if source.is_float:
-        operation = "fptoui" if dtype.is_unsigned else "fptosi"
-        return writer.call(kind, f"llvm.{operation}.sat.{suffix(kind)}.{suffix(value.type)}", value)
+        return _to_integer(writer, value, dtype, kind)
     if dtype.is_float:
         return writer.convert("uitofp" if source.is_unsigned else "sitofp", value, kind)
     if dtype.bits > source.bits:
         return writer.convert("zext" if source.is_unsigned else "sext", value, kind)
     return writer.convert("trunc", value, kind)
+
+
+def _to_integer(writer: Writer, value: Value, dtype: DType, kind: str) -> Value:
+    """A float truncated and saturated to an integer type; NaN gives 0."""
+    count = lanes_of(kind)
+    operation = "fptoui" if dtype.is_unsigned else "fptosi"
+    if count == 1:
+        return writer.call(kind, f"llvm.{operation}.sat.{suffix(kind)}.{suffix(value.type)}", value)
+    # The same in vector instructions; LLVM takes vectors of the saturating conversion apart on x86.
+    if scalar_of(value.type) == "half":  # does not hold the limits
+        value = writer.convert("fpext", value, vector_type(count, "float"))
+    bits = 64 if dtype.kind == "x" else dtype.bits
+    low, high = (0, 1 << bits) if dtype.is_unsigned else (-(1 << (bits - 1)), 1 << (bits - 1))
+    above = writer.compare("fcmp oge", value, _power_of_two(high, value.type))
+    outside = writer.binary("or", above, writer.compare("fcmp ult", value, _power_of_two(low, value.type)))
+    inside = writer.select(outside, zero(value.type), value)
+    if bits < 32:  # one conversion instruction, to 32 bits, then a cut
+        word = writer.convert("fptosi", inside, vector_type(count, "i32"))
+        result = writer.convert("trunc", word, kind)
+    else:
+        result = writer.convert(operation, inside, kind)
+    result = writer.select(above, integer(high - 1, kind), result)
+    if low == 0:
+        return result
+    below = writer.compare("fcmp olt", value, _power_of_two(low, value.type))
+    return writer.select(below, integer(low, kind), result)
+
+
+def _power_of_two(value: int, type_text: str) -> Value:
+    """An integer that is a power of two, its negative, or zero, as a float constant in every lane."""
+    scalar = scalar_of(type_text)
+    return Value(f"splat ({scalar} {float_text(float(value))})", type_text)
 
 
 def bitcast(writer: Writer, target: Target, value: Value, source: DType, dtype: DType) -> Value:
@@ -109,8 +142,7 @@ def one(type_text: str) -> Value:
     """Floating point one, in every lane."""
     if not type_text.startswith("<"):
         return Value("1.0", type_text)
-    scalar = type_text[1:-1].split(" x ")[1]
-    return Value(f"splat ({scalar} 1.0)", type_text)
+    return Value(f"splat ({scalar_of(type_text)} 1.0)", type_text)
 
 
 def _round_to_odd(writer: Writer, exact: Value, nearest: Value) -> Value:

@@ -94,9 +94,13 @@ def _scalar_constant(value: Any, dtype: DType, target: Target) -> str:
     if dtype in (dtypes.float16, dtypes.bfloat16):
         bits = half_bits(number, dtype)
         return str(bits) if is_carried_as_bits(dtype, target) else f"0xH{bits:04X}"
+    return float_text(number)
+
+
+def float_text(number: float) -> str:
+    """A float or double constant. Both are written as doubles; the value is exact in its type already."""
     if number != number:
         return "0x7FF8000000000000"
-    # float constants too are written as doubles; their value is exact in float32 already.
     return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
 
 
