@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from gradlet.base import events, settings
 from gradlet.base.report import kernel_line, totals_line
-from gradlet.codegen import pipeline
 from gradlet.graph import text
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
@@ -27,7 +26,7 @@ def show_lowering(ast: UOp, linear: LinearProgram, backend: Any) -> None:
     if settings.DEBUG < 3:
         return
     print(f"--- {linear.name}: {ranges_line(ast)}")
-    print(f"    opts: {opts_line(ast, backend)}")
+    print(f"    opts: {opts_line(linear)}")
     if settings.DEBUG >= 5:
         print(text.to_text(ast))
         for node in linear.uops:
@@ -47,10 +46,9 @@ def _range_size(node: UOp) -> str:
     return str(size.arg) if size.op is Op.CONST else text.one_line(size)
 
 
-def opts_line(ast: UOp, backend: Any) -> str:
-    """The schedule that the kernel carries or that the heuristic chooses."""
-    opts = pipeline.chosen_opts(ast, backend.target)
-    return ", ".join(f"{o.kind.name}(axis={o.axis}, amount={o.amount}, {o.tail.name})" for o in opts) or "none"
+def opts_line(linear: LinearProgram) -> str:
+    """The schedule that was applied."""
+    return ", ".join(f"{o.kind.name}(axis={o.axis}, amount={o.amount}, {o.tail.name})" for o in linear.opts) or "none"
 
 
 def ran_kernel(device: str, kernel: Kernel, buffers: Sequence[Buffer], seconds: float | None) -> None:

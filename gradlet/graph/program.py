@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradlet.graph.node import UOp
+from gradlet.ops.op import Opt
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class LinearProgram:
         threads: lanes of a workgroup (product of THREAD ranges), 1 on a CPU.
         flops: floating point operations of one launch (a multiply-add counts two).
         bytes: unique bytes read and written by one launch.
+        opts: the schedule that was applied.
     """
 
     name: str
@@ -32,3 +34,4 @@ class LinearProgram:
     threads: int
     flops: int
     bytes: int
+    opts: tuple[Opt, ...] = ()

@@ -1,0 +1,105 @@
+"""The list of passes from one kernel to its linear program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gradlet.base.settings import NOOPT
+from gradlet.codegen import decompose_dtypes, decompose_ops, expand, linearize, loops, memory, reduce
+from gradlet.graph.node import UOp, no_gc, toposort
+from gradlet.graph.passes import Observer, Pass, Pipeline
+from gradlet.graph.program import LinearProgram
+from gradlet.ops.op import AxisKind, KernelArg, Op, Stage
+from gradlet.optimize import actions, cost, heuristic
+from gradlet.optimize.analysis import range_size
+from gradlet.rules.sets import INDEX_MATH
+from gradlet.target.target import Target
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """What every pass may ask: the machine that the kernel is for."""
+
+    target: Target
+
+
+def _apply_opts(sink: UOp, context: Lowering) -> UOp:
+    """Choose a schedule if the kernel has none, and apply it."""
+    opts = sink.arg.opts
+    if opts is None:
+        opts = () if NOOPT.value else heuristic.choose(sink, context.target)
+    return actions.apply(sink, opts, context.target)
+
+
+K: Final = Stage.KERNEL
+
+PIPELINE: Final = Pipeline(
+    "kernel to program",
+    (
+        Pass("simplify index math", INDEX_MATH, K, K, doc="division, modulo, compares and guards that bounds decide"),
+        Pass("merge nested reduces", lambda n, c: reduce.merge_nested(n), K, K, doc="one REDUCE over all its ranges"),
+        Pass("take out invariant reduces", lambda n, c: reduce.take_out_invariant(n), K, K,
+             doc="no loop over a range that the value does not depend on"),
+        Pass("widen accumulators", lambda n, c: reduce.widen_accumulators(n), K, K,
+             doc="16-bit floats are summed in float32"),
+        Pass("merge adjacent ranges", lambda n, c: loops.merge_adjacent(n), K, K, doc="fewer and longer loops"),
+        Pass("give each loop its own range", lambda n, c: loops.separate(n), K, K,
+             doc="a row that is read twice is two loops"),
+        Pass("apply schedule", _apply_opts, K, K, doc="split, vectorise, unroll and parallelise ranges"),
+        Pass("separate scheduled loops", lambda n, c: loops.separate(n), K, K, doc="splits and reorders move loops"),
+        Pass("expand unrolled ranges", lambda n, c: expand.unroll(n), K, K, doc="copies share what they can"),
+        Pass("simplify copies", INDEX_MATH, K, K, doc="each copy has constants where ranges were"),
+        Pass("vectorise", lambda n, c: expand.vectorize(n), K, K, doc="VECTOR ranges become lanes"),
+        Pass("settle guards", lambda n, c: memory.settle_guards(n), K, K, doc="every guarded load has its other value"),
+        Pass("compute 16-bit floats in float32", lambda n, c: decompose_dtypes.compute_in_float32(n, c.target), K, K,
+             doc="one rounding an op"),
+        Pass("decompose ops", lambda n, c: decompose_ops.decompose(n, c.target), K, K,
+             doc="exponential, logarithm and sine as polynomials"),
+        Pass("simplify lanes", INDEX_MATH, K, K, doc="what lanes and decompositions left over"),
+        Pass("order sums", lambda n, c: memory.order_sums(n), K, K, doc="address arithmetic moves out of loops"),
+        Pass("narrow vector indices", lambda n, c: memory.narrow_vectors(n), K, K, doc="int32 where it fits"),
+        Pass("form multiply-adds", lambda n, c: decompose_ops.form_multiply_adds(n), K, K,
+             doc="a product used once by a sum joins it"),
+    ),
+)  # fmt: skip
+
+
+def lower(ast: UOp, target: Target, observers: Sequence[Observer] = ()) -> LinearProgram:
+    """The linear program of a kernel; the heuristic chooses its schedule where the kernel has none.
+
+    Raises:
+        ArgumentError: the kernel's opts are not possible.
+        CompilerError: a pass failed.
+    """
+    with no_gc():
+        sink = PIPELINE.run(ast, Lowering(target), observers)
+        uops = tuple(linearize.linearize(sink))
+        return describe(ast, sink, uops)
+
+
+def describe(ast: UOp, sink: UOp, uops: tuple[UOp, ...]) -> LinearProgram:
+    """The program with the facts about it that a launch needs."""
+    nodes = toposort((ast,))
+    params = {n.arg.slot: n for n in nodes if n.op is Op.PARAM}
+    variables = sorted((n for n in nodes if n.op is Op.VARIABLE), key=_variable_order)
+    grid = threads = 1
+    for node in uops:
+        if node.op is Op.RANGE and node.arg.kind is AxisKind.PARALLEL:
+            grid = range_size(node) or 1
+        elif node.op is Op.RANGE and node.arg.kind is AxisKind.THREAD:
+            threads *= range_size(node) or 1
+    written = tuple(sorted({n.src[0].src[0].arg.slot for n in ast.src}))
+    work = cost.estimate(ast)
+    arg: KernelArg = sink.arg
+    return LinearProgram(
+        name=arg.name, uops=uops, params=tuple(params[slot] for slot in sorted(params)), written=written,
+        variables=tuple(variables), grid=grid, threads=threads, flops=work.flops, bytes=work.bytes,
+        opts=arg.opts or (),
+    )  # fmt: skip
+
+
+def _variable_order(node: UOp) -> tuple[int, str]:
+    """v2 before v10."""
+    return len(node.arg.name), node.arg.name
