@@ -163,7 +163,7 @@ def _expand(node: UOp, stage: Stage) -> None:
     _same_dtype(node, stage)
     old, new = node.src[0].shape, node.arg.shape
     _need(len(old) == len(new), f"EXPAND keeps the rank, {old} to {new}")
-    _need(all(a == b or a == 1 and b >= 0 for a, b in zip(old, new, strict=True)),
+    _need(all(a == b or (a == 1 and b >= 0) for a, b in zip(old, new, strict=True)),
           f"only axes of size 1 expand, {old} to {new}")  # fmt: skip
 
 
@@ -260,7 +260,7 @@ def _write(node: UOp, stage: Stage) -> None:
     _need(value.shape == view.shape or value.op in SCALAR_LEAVES,
           f"the value has shape {value.shape}, the view {view.shape}")  # fmt: skip
     while view is not base:
-        _need(view.op in MOVEMENT, f"the view reaches {view.op.name} before the base: only movement ops may lie between")
+        _need(view.op in MOVEMENT, f"the view reaches {view.op.name} before the base; only movement ops lie between")
         view = view.src[0]
 
 
@@ -300,7 +300,7 @@ def _bitcast(node: UOp, stage: Stage) -> None:
 
 def _where(node: UOp, stage: Stage) -> None:
     condition, if_true, if_false = node.src
-    _need(condition.dtype is dtypes.bool.vec(node.dtype.count), "the condition is bool with as many lanes as the result")
+    _need(condition.dtype is dtypes.bool.vec(node.dtype.count), "the condition is a bool for each lane of the result")
     _need(if_true.dtype is if_false.dtype, f"branches have dtypes {if_true.dtype!r} and {if_false.dtype!r}")
     _need(node.dtype is if_true.dtype, "the result has the dtype of the branches")
     if stage is Stage.TENSOR:

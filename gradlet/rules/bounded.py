@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import gcd
 from typing import Final
 
-from gradlet.base.dtype import DType
+from gradlet.base.dtype import DType, dtypes
 from gradlet.graph.bounds import bounds
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.pattern import FLOATS, INTEGERS, const, op, var
@@ -265,10 +265,13 @@ def _cast_branches(x: UOp, root: UOp) -> UOp:
 
 EXACT_ON_INTEGERS: Final = (Op.ADD, Op.MUL, Op.IDIV, Op.MOD, Op.MAX, Op.MIN)
 
+# All integers but uint64, whose largest values are no index.
+INSIDE_INDEX: Final = frozenset(d for d in dtypes.all() if d.is_int and d is not dtypes.uint64)
+
 CASTS: Final = RuleSet("index arithmetic without detours", "bounded", [
     Rule(op(Op.CAST, op(Op.CAST, n, name="y", dtype="ui"), dtype="x"), _index_again),
-    Rule(op(Op.CAST, op(EXACT_ON_INTEGERS, name="x", dtype="ui"), dtype="x"), _cast_operands),
-    Rule(op(Op.CAST, op(Op.WHERE, name="x", dtype="ui"), dtype="x"), _cast_branches),
+    Rule(op(Op.CAST, op(EXACT_ON_INTEGERS, name="x", dtype=INSIDE_INDEX), dtype="x"), _cast_operands),
+    Rule(op(Op.CAST, op(Op.WHERE, name="x", dtype=INSIDE_INDEX), dtype="x"), _cast_branches),
 ])  # fmt: skip
 
 

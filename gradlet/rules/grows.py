@@ -1,4 +1,4 @@
-"""Rules that make an expression larger, for targets without an op. Each names its inverse; none may join a fixpoint set."""
+"""Rules that make an expression larger, for targets without an op. Each names its inverse; no fixpoint set has them."""
 
 from __future__ import annotations
 

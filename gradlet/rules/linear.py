@@ -57,7 +57,7 @@ def take_apart(node: UOp) -> Sum | None:
             if total:
                 terms[top] = total
             else:
-                del terms[top]
+                terms.pop(top, None)
             if len(terms) > MOST_TERMS:
                 return None
     return Sum(terms, constant)
@@ -154,7 +154,8 @@ def split(value: Sum, divisor: int) -> Split | None:
     shift = low // divisor
     if high // divisor != shift:
         return None
-    return Split(quotient._replace(constant=quotient.constant + shift), rest._replace(constant=rest.constant - shift * divisor))
+    quotient = quotient._replace(constant=quotient.constant + shift)
+    return Split(quotient, rest._replace(constant=rest.constant - shift * divisor))
 
 
 def common_factors(value: Sum, limit: int) -> list[int]:

@@ -83,6 +83,7 @@ ARITHMETIC: Final = RuleSet("operations that change no value", "removes", [
     Rule(op(Op.TRUNC, op(Op.TRUNC, name="x")), x),
 ])  # fmt: skip
 
+
 def _where_chosen(x: UOp, root: UOp) -> UOp:
     # A scalar branch stands for all elements of the result.
     return like(x, root)
@@ -108,7 +109,7 @@ CASTS: Final = RuleSet("conversions there and back", "removes", [
 
 
 def _same_shape(x: UOp, root: UOp) -> bool:
-    return root.arg.shape == x.shape
+    return bool(root.arg.shape == x.shape)
 
 
 def _identity_permutation(root: UOp) -> bool:

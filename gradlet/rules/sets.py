@@ -2,7 +2,7 @@
 
 | set | what it is for |
 |-|-|
-| SIMPLIFY | context-free and always on: identities, folding of constants, normal form of integer arithmetic, merged movements |
+| SIMPLIFY | always on: identities, folding of constants, normal form of integer arithmetic, merged movements |
 | INDEX_MATH | SIMPLIFY and what follows from bounds: division, modulo, comparison, guards, ranges |
 """
 
