@@ -1,0 +1,1 @@
+"""From one kernel to its linear program."""

@@ -1,0 +1,35 @@
+"""Arithmetic on types the target cannot compute with: 16-bit floats go through float32."""
+
+from __future__ import annotations
+
+from gradlet.base.dtype import DType, dtypes
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import COMPARE, ELEMENTWISE, Op
+from gradlet.target.target import Target
+
+_MOVES_ONLY = frozenset({Op.CAST, Op.BITCAST, Op.WHERE})
+
+
+def is_short_float(dtype: DType) -> bool:
+    """float16 or bfloat16, in any number of lanes."""
+    return dtype.scalar in (dtypes.float16, dtypes.bfloat16)
+
+
+def compute_in_float32(sink: UOp, target: Target) -> UOp:
+    """Every arithmetic op on 16-bit floats widens its operands, computes in float32 and rounds its result."""
+    new: dict[UOp, UOp] = {}
+    for node in toposort((sink,)):
+        if not node.src:
+            continue
+        src = tuple([new.get(s, s) for s in node.src])
+        if node.op in ELEMENTWISE and node.op not in _MOVES_ONLY and _needs_float32(node, target):
+            wide = tuple([s.cast(dtypes.float32) for s in src])
+            dtype = node.dtype if node.op in COMPARE else dtypes.float32.vec(node.dtype.count)
+            new[node] = mk(node.op, dtype, wide, node.arg).cast(node.dtype)
+        elif src != node.src:
+            new[node] = mk(node.op, node.dtype, src, node.arg)
+    return new.get(sink, sink)
+
+
+def _needs_float32(node: UOp, target: Target) -> bool:
+    return any(is_short_float(s.dtype) and not target.supports(node.op, s.dtype) for s in node.src)

@@ -1,0 +1,291 @@
+"""From the kernel graph to the list of instructions: loops, accumulators, and every node in the outermost loop it can be."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+from gradlet.base.dtype import dtypes
+from gradlet.base.errors import CompilerError
+from gradlet.base.settings import STRICT_FLOAT
+from gradlet.codegen.loops import Nest, nest_of
+from gradlet.graph.node import UOp, mk
+from gradlet.ops.op import AccArg, AxisKind, Op, identity_element
+
+Context = UOp | None  # the innermost loop around something, None outside of all
+
+
+def linearize(sink: UOp) -> list[UOp]:
+    """All nodes in execution order, `RANGE` ... `END` nested, each node in the outermost loop that can hold it."""
+    nest = nest_of(sink)
+    program = _Accumulators(sink, nest).run()
+    return _Schedule(program, nest).run()
+
+
+@dataclass
+class _Program:
+    """The kernel with REDUCEs as accumulators, and where each node belongs.
+
+    Attributes:
+        roots: the stores in order.
+        contexts: the loop whose body holds a node.
+        after: nodes that must come before a node although they are not its sources.
+    """
+
+    roots: list[UOp] = field(default_factory=list)
+    contexts: dict[UOp, Context] = field(default_factory=dict)
+    after: dict[UOp, list[UOp]] = field(default_factory=dict)
+
+
+class _Accumulators:
+    """Turns every REDUCE into ACC and UPDATE."""
+
+    def __init__(self, sink: UOp, nest: Nest) -> None:
+        self.sink, self.nest = sink, nest
+        self.order = depth_first([sink], {})
+        self.program = _Program()
+        self.new: dict[UOp, UOp] = {}
+        self.updates: dict[UOp, UOp] = {}
+        self.inside: set[UOp] = set()
+        self.uses: dict[UOp, int] = {}
+        for node in self.order:
+            for source in node.src:
+                self.uses[source] = self.uses.get(source, 0) + 1
+
+    def run(self) -> _Program:
+        nest, program = self.nest, self.program
+        contexts = {node: nest.context(node) for node in self.order}
+        self._pin_ordered_loads(contexts)
+        for node in self.order:
+            if node.op is Op.SINK:
+                continue
+            if node.op is Op.REDUCE:
+                self._reduce(node, contexts[node])
+                continue
+            made = node
+            if node.src:
+                made = mk(node.op, node.dtype, tuple([self.new.get(s, s) for s in node.src]), node.arg)
+            if made in self.inside:
+                raise CompilerError(f"a value is needed both while a loop accumulates it and after: {made}")
+            self.new[node] = made
+            program.contexts[made] = contexts[node]
+            waits = [self.updates[self.new[s]] for s in node.src if s.op is Op.REDUCE]
+            if waits:
+                program.after[made] = waits
+        stores = [self.new[s] for s in self.sink.src]
+        self._order_stores(stores)
+        program.roots = stores
+        return program
+
+    def _pin_ordered_loads(self, contexts: dict[UOp, Context]) -> None:
+        """A load of what an ORDERED loop stores must stay inside that loop, even if its address does not change."""
+        nest = self.nest
+        pinned: dict[UOp, UOp] = {}
+        for store in self.sink.src:
+            ordered = [r for r in nest.ranges[store] if r.arg.kind is AxisKind.ORDERED]
+            if ordered:
+                pinned[store.src[0].src[0]] = max(ordered, key=nest.nesting)
+        if not pinned:
+            return
+        for node in self.order:
+            if node.op is Op.LOAD and (loop := pinned.get(node.src[0].src[0])) is not None:
+                contexts[node] = self._deeper(contexts[node], loop)
+            elif node.op is not Op.REDUCE and node.op is not Op.RANGE:
+                for source in node.src:
+                    if source.op is not Op.REDUCE and source.op is not Op.RANGE:
+                        contexts[node] = self._deeper(contexts[node], contexts[source])
+
+    def _deeper(self, first: Context, second: Context) -> Context:
+        return first if len(self.nest.path(first)) >= len(self.nest.path(second)) else second
+
+    def _reduce(self, node: UOp, context: Context) -> None:
+        program = self.program
+        dtype, op = node.dtype, node.arg.op
+        start = UOp.const(dtype, identity_element(op, dtype))
+        loops = tuple(sorted(node.src[1:], key=self.nest.nesting))
+        acc = mk(Op.ACC, dtype, (start, *loops), AccArg(len(self.updates)))
+        innermost = loops[-1]
+        value = self._combine(op, acc, node.src[0], innermost)
+        update = mk(Op.UPDATE, dtype, (acc, value))
+        self.new[node] = acc
+        self.updates[acc] = update
+        program.contexts[start] = None
+        program.contexts[acc] = context
+        program.contexts[update] = innermost
+
+    def _combine(self, op: Op, acc: UOp, value: UOp, loop: UOp) -> UOp:
+        """The accumulator after one step; products join a sum by multiply-add, one after another."""
+        total = acc
+        pending = [value]
+        while pending:
+            part = pending.pop()
+            splits = part.op is Op.ADD and op is Op.ADD and self.uses[part] == 1 and _has_product(part)
+            if splits and part.dtype.is_float and not STRICT_FLOAT.value:
+                pending.extend((part.src[1], part.src[0]))
+                continue
+            if op is Op.ADD and self._is_single_product(part):
+                total = mk(Op.MULADD, part.dtype, (self.new[part.src[0]], self.new[part.src[1]], total))
+                used = part.src
+            else:
+                total = total.alu(op, self.new[part])
+                used = (part,)
+            self.inside.add(total)
+            self.program.contexts[total] = loop
+            waits = [self.updates[self.new[s]] for s in used if s.op is Op.REDUCE]
+            if waits:
+                self.program.after[total] = waits
+        return total
+
+    def _is_single_product(self, node: UOp) -> bool:
+        return (
+            node.op is Op.MUL and node.dtype.is_float and self.uses[node] == 1 and not STRICT_FLOAT.value
+        )  # fmt: skip
+
+    def _order_stores(self, stores: list[UOp]) -> None:
+        """Whatever else is loaded from a buffer that the kernel also writes is loaded before the store.
+
+        Two stores to one buffer keep their order.
+        """
+        loads: dict[UOp, list[UOp]] = {}
+        for node in self.program.contexts:
+            if node.op is Op.LOAD:
+                loads.setdefault(node.src[0].src[0], []).append(node)
+        last: dict[UOp, UOp] = {}
+        for store in stores:
+            param = store.src[0].src[0]
+            before = list(loads.get(param, ()))
+            if param in last:
+                before.append(last[param])
+            last[param] = store
+            if before:
+                self.program.after.setdefault(store, []).extend(before)
+
+
+def _has_product(node: UOp) -> bool:
+    """Whether a sum has a product among its direct or nested terms."""
+    stack = [node]
+    while stack:
+        part = stack.pop()
+        if part.op is Op.MUL:
+            return True
+        if part.op is Op.ADD:
+            stack.extend(part.src)
+    return False
+
+
+class _Schedule:
+    """Orders the nodes of every loop body and nests the bodies."""
+
+    def __init__(self, program: _Program, nest: Nest) -> None:
+        self.program, self.nest = program, nest
+        self.order = depth_first(program.roots, program.after)
+        self.position = {node: i for i, node in enumerate(self.order)}
+
+    def run(self) -> list[UOp]:
+        nest = self.nest
+        paths = {node: nest.path(self._context(node)) for node in self.order}
+        loops = dict.fromkeys(r for path in paths.values() for r in path)
+        members: dict[Context, list[UOp]] = {None: []}
+        first: dict[UOp, int] = {}
+        for r in loops:
+            members.setdefault(r, [])
+        for node in self.order:
+            if node.op is not Op.RANGE:
+                members[paths[node][-1] if paths[node] else None].append(node)
+            for r in paths[node]:
+                first.setdefault(r, self.position[node])
+        for r in loops:
+            parent = nest.places[r].parent
+            members[parent].append(r)
+        edges = self._edges(paths)
+        # A loop that only waits for something stands where its first node was reached.
+        rank = {node: first.get(node, self.position.get(node, 0)) for node in (*self.order, *loops)}
+        bodies: dict[Context, list[UOp]] = {}
+        deepest_first = sorted(loops, key=lambda r: (-len(nest.path(r)), rank[r]))
+        for context in (*deepest_first, None):
+            body: list[UOp] = []
+            for node in _ordered(members[context], edges, rank):
+                if node.op is Op.RANGE:
+                    body.append(node)
+                    body.extend(bodies.pop(node))
+                    body.append(mk(Op.END, dtypes.void, (node,)))
+                else:
+                    body.append(node)
+            bodies[context] = body
+        return bodies[None]
+
+    def _context(self, node: UOp) -> Context:
+        if node.op is Op.RANGE:
+            return self.nest.places[node].parent
+        return self.program.contexts[node]
+
+    def _edges(self, paths: dict[UOp, tuple[UOp, ...]]) -> dict[UOp, set[UOp]]:
+        """Which members of a body must follow which: an edge between nodes is one between what holds them there."""
+        edges: dict[UOp, set[UOp]] = {}
+        empty: list[UOp] = []
+        for node in self.order:
+            to_path = paths[node]
+            for source in (*node.src, *self.program.after.get(node, empty)):
+                if source.op is Op.RANGE and node.op is not Op.RANGE:
+                    continue  # the loop's head; every user is inside, or is an ACC before it
+                from_path = paths[source]
+                common = 0
+                for a, b in zip(from_path, to_path):
+                    if a is not b:
+                        break
+                    common += 1
+                start = source if len(from_path) == common else from_path[common]
+                stop = node if len(to_path) == common else to_path[common]
+                if node.op is Op.RANGE:
+                    stop = node  # its size
+                if start is not stop:
+                    edges.setdefault(start, set()).add(stop)
+            if node.op is Op.ACC:
+                edges.setdefault(node, set()).add(node.src[1])
+        return edges
+
+
+def _ordered(members: list[UOp], edges: dict[UOp, set[UOp]], rank: dict[UOp, int]) -> list[UOp]:
+    """Members of one body such that every edge points forward; otherwise in the order of rank."""
+    inside = set(members)
+    waiting = dict.fromkeys(members, 0)
+    for member in members:
+        for follower in edges.get(member, ()):
+            if follower in inside:
+                waiting[follower] += 1
+    number = {member: i for i, member in enumerate(members)}
+    ready = [(rank[m], number[m], m) for m in members if not waiting[m]]
+    heapq.heapify(ready)
+    result: list[UOp] = []
+    while ready:
+        member = heapq.heappop(ready)[2]
+        result.append(member)
+        for follower in edges.get(member, ()):
+            if follower in inside:
+                waiting[follower] -= 1
+                if not waiting[follower]:
+                    heapq.heappush(ready, (rank[follower], number[follower], follower))
+    if len(result) != len(members):
+        stuck = next(m for m in members if waiting[m])
+        raise CompilerError(f"the loops of this kernel wait for each other, at {stuck}")
+    return result
+
+
+def depth_first(roots: list[UOp], after: dict[UOp, list[UOp]]) -> list[UOp]:
+    """Every node after its sources and what it waits for, in an order that follows from the structure alone."""
+    order: list[UOp] = []
+    done: set[UOp] = set()
+    empty: list[UOp] = []
+    stack: list[tuple[UOp, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, finished = stack.pop()
+        if finished:
+            order.append(node)
+            continue
+        if node in done:
+            continue
+        done.add(node)
+        stack.append((node, True))
+        needed = (*node.src, *after.get(node, empty))
+        stack.extend([(s, False) for s in reversed(needed) if s not in done])
+    return order

@@ -1,0 +1,243 @@
+"""The loop nest that a kernel implies: merge adjacent ranges, and give every range exactly one place in the nest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gradlet.base.dtype import dtypes
+from gradlet.base.errors import CompilerError
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import AxisKind, Op
+from gradlet.optimize.analysis import KernelFacts, make_range, nesting_order, next_number, open_ranges, range_size
+
+MAX_RENAMES = 1000
+
+
+def merge_adjacent(sink: UOp) -> UOp:
+    """Make one range of two that every access walks as one: `i * size(j) + j`. Fewer, longer loops vectorise better."""
+    while True:
+        pair = _mergeable(KernelFacts(sink))
+        if pair is None:
+            return sink
+        sink = _merge(sink, *pair)
+
+
+def _mergeable(facts: KernelFacts) -> tuple[UOp, UOp] | None:
+    loops = [r for r in facts.loops if r.arg.kind in (AxisKind.LOOP, AxisKind.REDUCE) and range_size(r) is not None]
+    if len(loops) < 2:
+        return None
+    escaped = _escaped(facts)
+    loops = [r for r in loops if r not in escaped]
+    uses = {r: _users(facts, r) for r in loops}
+    for outer in loops:
+        for inner in loops:
+            if outer is inner or outer.arg.kind is not inner.arg.kind or uses[outer] != uses[inner]:
+                continue
+            size = int(inner.src[0].arg)
+            if all(a.form.terms.get(outer, 0) == a.form.terms.get(inner, 0) * size for a in facts.accesses):
+                return outer, inner
+    return None
+
+
+def _users(facts: KernelFacts, loop: UOp) -> tuple[frozenset[UOp], frozenset[UOp]]:
+    """Which REDUCEs close a range and which stores run over it."""
+    closing = frozenset(n for n in facts.reduces if loop in n.src[1:])
+    return closing, frozenset(s for s in facts.stores if loop in facts.ranges[s])
+
+
+def _escaped(facts: KernelFacts) -> set[UOp]:
+    """Ranges whose value is used for more than affine element numbers."""
+    inside: set[UOp] = set()
+    stack = [a.index.src[1] for a in facts.accesses]
+    while stack:
+        node = stack.pop()
+        if node in inside:
+            continue
+        if node.op is Op.ADD or (node.op is Op.MUL and node.src[1].op is Op.CONST):
+            inside.add(node)
+            stack.extend(node.src)
+    escaped: set[UOp] = set()
+    for node in facts.order:
+        if node in inside:
+            continue
+        for position, source in enumerate(node.src):
+            if source.op is not Op.RANGE and source not in inside:
+                continue
+            if (node.op is Op.INDEX and position == 1) or (node.op is Op.REDUCE and position > 0):
+                continue
+            escaped |= facts.ranges[source]
+    return escaped
+
+
+def _merge(sink: UOp, outer: UOp, inner: UOp) -> UOp:
+    size = UOp.const(dtypes.index, int(outer.src[0].arg) * int(inner.src[0].arg))
+    merged = make_range(size, outer.arg.number, outer.arg.kind)
+    new: dict[UOp, UOp] = {outer: UOp.const(dtypes.index, 0), inner: merged}
+    for node in toposort((sink,)):
+        if node in (outer, inner) or not node.src:
+            continue
+        src = tuple([new.get(s, s) for s in node.src])
+        if node.op is Op.REDUCE and outer in node.src[1:]:
+            src = tuple([s for s in src if s.op is not Op.CONST or s is src[0]])
+        if src != node.src:
+            new[node] = mk(node.op, node.dtype, src, node.arg)
+    return new[sink]
+
+
+class Place(NamedTuple):
+    """Where a loop stands: inside which range, and after how many finished loops there at least."""
+
+    parent: UOp | None
+    level: int
+
+
+class Nest:
+    """The loop tree of a kernel in which every range has one place.
+
+    Attributes:
+        order: the kernel's nodes, sources first.
+        ranges: open ranges of every node.
+        places: every range's place.
+    """
+
+    def __init__(self, sink: UOp) -> None:
+        self.sink = sink
+        self.order = toposort((sink,))
+        self.ranges = open_ranges(self.order)
+        self.places: dict[UOp, Place] = {}
+        self.depths = self._find_depths()
+        self._levels: dict[UOp | None, dict[UOp, int]] = {}
+        self._paths: dict[UOp | None, tuple[UOp, ...]] = {None: ()}
+
+    def _find_depths(self) -> dict[UOp, int]:
+        """0 for the ranges of stores; a range that a REDUCE closes lies deeper than those the REDUCE depends on."""
+        depths: dict[UOp, int] = {}
+        for node in reversed(self.order):
+            if node.op is Op.STORE:
+                for r in self.ranges[node]:
+                    depths.setdefault(r, 0)
+            elif node.op is Op.REDUCE:
+                depth = 1 + max([depths.get(r, 0) for r in self.ranges[node]], default=-1)
+                for r in node.src[1:]:
+                    depths[r] = max(depths.get(r, 0), depth)
+        return depths
+
+    def nesting(self, loop: UOp) -> tuple[int, bool, int]:
+        """Sort key of ranges that occur together, outermost first."""
+        return (self.depths.get(loop, 0), *nesting_order(loop))
+
+    def path(self, loop: UOp | None) -> tuple[UOp, ...]:
+        """The ranges around and including `loop`, outermost first."""
+        found = self._paths.get(loop)
+        if found is None:
+            assert loop is not None
+            inside_out = [loop]
+            while (parent := self.places[inside_out[-1]].parent) is not None:
+                inside_out.append(parent)
+            found = tuple(reversed(inside_out))
+            self._paths[loop] = found
+        return found
+
+    def context(self, node: UOp) -> UOp | None:
+        """The innermost range whose body has to contain the node."""
+        return self.innermost(self.ranges[node])
+
+    def innermost(self, ranges: Iterable[UOp]) -> UOp | None:
+        """The range of a set that is nested deepest."""
+        return max(ranges, key=self.nesting, default=None)
+
+    def level(self, node: UOp, parent: UOp | None) -> int:
+        """How many finished loops, one after another, the node needs in the body of `parent`."""
+        found = self._levels.get(parent)
+        if found is None:
+            found = {}
+            for other in self.order:
+                level = max([found[s] for s in other.src], default=0)
+                if other.op is Op.REDUCE and self.context(other) is parent:
+                    level += 1
+                found[other] = level
+            self._levels[parent] = found
+        return found[node]
+
+    def conflict(self) -> tuple[UOp, UOp, Place] | None:
+        """Place all loops. Returns (store or REDUCE, range, wanted place) where a range would need a second place."""
+        stores = [s for s in self.sink.src if self.ranges[s]]
+        nests = {s: sorted(self.ranges[s], key=self.nesting) for s in stores}
+        reduces = [n for n in reversed(self.order) if n.op is Op.REDUCE]
+        # Nothing waits for a store, so all stores of a loop go to where the latest of them can.
+        latest: dict[tuple[UOp | None, UOp], int] = {}
+        for store in stores:
+            parent: UOp | None = None
+            for loop in nests[store]:
+                key = (parent, loop)
+                latest[key] = max(latest.get(key, 0), self.level(store, parent))
+                parent = loop
+        for store in stores:
+            parent = None
+            for loop in nests[store]:
+                wanted = Place(parent, latest[parent, loop])
+                if self.places.setdefault(loop, wanted) != wanted:
+                    return store, loop, wanted
+                parent = loop
+        for node in reduces:
+            if any(r not in self.places for r in self.ranges[node]):
+                raise CompilerError(f"a REDUCE depends on a range that nothing runs over: {node}")
+            parent = self.context(node)
+            for loop in sorted(node.src[1:], key=self.nesting):
+                wanted = Place(parent, self.level(node.src[0], parent))
+                if self.places.setdefault(loop, wanted) != wanted:
+                    return node, loop, wanted
+                parent = loop
+        return None
+
+
+def separate(sink: UOp) -> UOp:
+    """Rename ranges until each has one place in the loop nest.
+
+    The same range may be closed by a REDUCE and used again by what needs the REDUCE (a row is read twice): that is two
+    loops, one after the other, so they need two ranges.
+    """
+    renamed: dict[tuple[UOp, Place], UOp] = {}
+    for _ in range(MAX_RENAMES):
+        found = Nest(sink)
+        conflict = found.conflict()
+        if conflict is None:
+            return sink
+        user, loop, place = conflict
+        fresh = renamed.get((loop, place))
+        if fresh is None:
+            fresh = make_range(loop.src[0], next_number(sink), loop.arg.kind)
+            renamed[loop, place] = fresh
+        sink = sink.substitute({user: _rename(user, loop, fresh)})
+    raise CompilerError(f"the loops of kernel {sink.arg.name} cannot be ordered")
+
+
+def _rename(user: UOp, loop: UOp, fresh: UOp) -> UOp:
+    """The store or REDUCE over `fresh`; what lies below and closes `loop` itself keeps it."""
+    order = toposort((user,))
+    ranges = open_ranges(order)
+    new: dict[UOp, UOp] = {loop: fresh}
+    for node in order:
+        # Only what depends on the open range is renamed: a REDUCE that closes it is already finished.
+        if node is loop or not node.src:
+            continue
+        if loop in ranges[node] or node is user:
+            new[node] = mk(node.op, node.dtype, tuple([_renamed(s, loop, ranges, new) for s in node.src]), node.arg)
+    return new[user]
+
+
+def _renamed(source: UOp, loop: UOp, ranges: dict[UOp, frozenset[UOp]], new: dict[UOp, UOp]) -> UOp:
+    return new.get(source, source) if loop in ranges[source] else source
+
+
+def nest_of(sink: UOp) -> Nest:
+    """The loop tree of a kernel whose ranges are separate.
+
+    Raises:
+        CompilerError: they are not.
+    """
+    found = Nest(sink)
+    if (conflict := found.conflict()) is not None:
+        raise CompilerError(f"range {conflict[1].arg.number} would need two loops at {conflict[0]}")
+    return found

@@ -1,0 +1,98 @@
+"""Reductions before the loops are scheduled: merge nested ones, take out what does not vary, widen accumulators."""
+
+from __future__ import annotations
+
+from gradlet.base.dtype import accumulator, dtypes
+from gradlet.base.settings import STRICT_FLOAT
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import Op
+from gradlet.optimize.analysis import open_ranges, range_size
+
+
+def merge_nested(sink: UOp) -> UOp:
+    """`sum_j(sum_k(x))` becomes one REDUCE over j and k, also where a guard zeroes the inner sum."""
+    order = toposort((sink,))
+    uses: dict[UOp, int] = {}
+    for node in order:
+        for source in node.src:
+            uses[source] = uses.get(source, 0) + 1
+    new: dict[UOp, UOp] = {}
+    for node in order:
+        if not node.src:
+            continue
+        made = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
+        if node.op is Op.REDUCE:
+            made = _merged(node, made, uses)
+        new[node] = made
+    return new[sink]
+
+
+def _merged(old: UOp, node: UOp, uses: dict[UOp, int]) -> UOp:
+    value = node.src[0]
+    before = old.src[0]
+    if before.op is Op.REDUCE and value.op is Op.REDUCE and value.arg == node.arg and uses[before] == 1:
+        return mk(Op.REDUCE, node.dtype, (value.src[0], *value.src[1:], *node.src[1:]), node.arg)
+    if node.arg.op is Op.ADD and before.op is Op.WHERE and uses[before] == 1 and is_zero(value.src[2]):
+        condition, inner, zero = value.src
+        single = before.src[1].op is Op.REDUCE and uses[before.src[1]] == 1
+        if single and inner.op is Op.REDUCE and inner.arg == node.arg:
+            guarded = condition.where(inner.src[0], zero)
+            return mk(Op.REDUCE, node.dtype, (guarded, *inner.src[1:], *node.src[1:]), node.arg)
+    return node
+
+
+def is_zero(node: UOp) -> bool:
+    """Whether a node is the constant 0."""
+    return node.op is Op.CONST and node.arg == 0
+
+
+def take_out_invariant(sink: UOp) -> UOp:
+    """A REDUCE over a range that its value does not depend on needs no loop: a sum is a product, a maximum the value."""
+    order = toposort((sink,))
+    ranges = open_ranges(order)
+    new: dict[UOp, UOp] = {}
+    for node in order:
+        if not node.src:
+            continue
+        made = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
+        if node.op is Op.REDUCE:
+            made = _without_invariant(made, frozenset(node.src[1:]) - ranges[node.src[0]])
+        new[node] = made
+    return new[sink]
+
+
+def _without_invariant(node: UOp, unused: frozenset[UOp]) -> UOp:
+    value, op = node.src[0], node.arg.op
+    kept: list[UOp] = []
+    repeat = 1
+    for loop in node.src[1:]:
+        size = range_size(loop)
+        if loop not in unused or not size or op is Op.MUL:
+            kept.append(loop)
+        elif op is Op.ADD and node.dtype.is_float and (STRICT_FLOAT.value or node.dtype.itemsize < 4):
+            kept.append(loop)
+        else:
+            repeat *= size
+    if len(kept) == len(node.src) - 1:
+        return node
+    if op is Op.ADD and repeat != 1:
+        value = value | value if node.dtype.is_bool else value * repeat
+    return mk(Op.REDUCE, node.dtype, (value, *kept), node.arg) if kept else value
+
+
+def widen_accumulators(sink: UOp) -> UOp:
+    """16-bit floats are accumulated in float32, bools as bytes."""
+    new: dict[UOp, UOp] = {}
+    for node in toposort((sink,)):
+        if not node.src:
+            continue
+        src = tuple([new.get(s, s) for s in node.src])
+        if node.op is Op.REDUCE and node.dtype.is_bool:
+            op = Op.MAX if node.arg.op in (Op.ADD, Op.MAX) else Op.MIN
+            wide = mk(Op.REDUCE, dtypes.uint8, (src[0].cast(dtypes.uint8), *src[1:]), node.arg._replace(op=op))
+            new[node] = wide.ne(0)
+        elif node.op is Op.REDUCE and (wider := accumulator(node.dtype)) is not node.dtype:
+            new[node] = mk(Op.REDUCE, wider, (src[0].cast(wider), *src[1:]), node.arg).cast(node.dtype)
+        elif src != node.src:
+            new[node] = mk(node.op, node.dtype, src, node.arg)
+    return new.get(sink, sink)

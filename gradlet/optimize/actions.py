@@ -1,0 +1,244 @@
+"""The schedule actions of one kernel: `apply` rewrites its ranges as a list of `Opt`s says, or refuses with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from gradlet.base.dtype import dtypes
+from gradlet.base.errors import ArgumentError
+from gradlet.graph.node import UOp, mk
+from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, Tail, identity_element
+from gradlet.optimize.analysis import KernelFacts, make_range, next_number, range_size
+from gradlet.target.target import Target
+
+MAX_UNROLL: Final = 256
+MAX_LANES: Final = 128
+_SPLITS: Final = {
+    OptKind.UNROLL: AxisKind.UNROLL,
+    OptKind.VECTORIZE: AxisKind.VECTOR,
+    OptKind.THREAD: AxisKind.THREAD,
+    OptKind.GROUP: AxisKind.UNROLL,
+}
+
+
+def apply(sink: UOp, opts: Iterable[Opt], target: Target) -> UOp:
+    """The kernel with its ranges rewritten by every opt in order; the opts are kept in the SINK.
+
+    A split keeps the range's number for the outer part and gives the inner part the next free number.
+
+    Raises:
+        ArgumentError: an opt that this kernel does not allow, with the reason.
+    """
+    opts = tuple(opts)
+    for opt in opts:
+        sink = apply_one(sink, opt, target)
+    return sink.replace(arg=KernelArg(sink.arg.name, opts))
+
+
+def apply_one(sink: UOp, opt: Opt, target: Target) -> UOp:
+    """The kernel after one opt.
+
+    Raises:
+        ArgumentError: the kernel does not allow it.
+    """
+    facts = KernelFacts(sink)
+    loop = facts.by_number(opt.axis)
+    if loop is None:
+        raise refusal(opt, f"the kernel has no range {opt.axis}")
+    if opt.kind is OptKind.PARALLEL:
+        return _parallel(facts, loop, opt)
+    if opt.kind is OptKind.REORDER:
+        return _reorder(facts, loop, opt)
+    _check_split(facts, loop, opt, target)
+    return _Split(facts, loop, opt).run()
+
+
+def refusal(opt: Opt, reason: str) -> ArgumentError:
+    """The error of an opt that cannot be applied."""
+    return ArgumentError(f"{describe(opt)} is not possible here: {reason}")
+
+
+def describe(opt: Opt) -> str:
+    """The opt in words, e.g. `VECTORIZE(range 1, 16, MASK)`."""
+    tail = "" if opt.tail is Tail.EXACT else f", {opt.tail.name}"
+    return f"{opt.kind.name}(range {opt.axis}, {opt.amount}{tail})"
+
+
+def _parallel(facts: KernelFacts, loop: UOp, opt: Opt) -> UOp:
+    if loop.arg.kind is not AxisKind.LOOP or loop in facts.closed():
+        raise refusal(opt, f"it is of kind {loop.arg.kind.name}; only independent output loops can run in parallel")
+    if any(r.arg.kind is AxisKind.PARALLEL for r in facts.loops):
+        raise refusal(opt, "the kernel already has a parallel range")
+    if any(loop not in facts.ranges[store] for store in facts.stores):
+        raise refusal(opt, "some store does not depend on it, so every thread would write the same place")
+    if range_size(loop) is None:
+        raise refusal(opt, "its size is only known at launch")
+    return facts.sink.substitute({loop: make_range(loop.src[0], loop.arg.number, AxisKind.PARALLEL)})
+
+
+def _reorder(facts: KernelFacts, loop: UOp, opt: Opt) -> UOp:
+    position = opt.amount
+    if not 0 <= position < len(facts.loops):
+        raise refusal(opt, f"positions go from 0 to {len(facts.loops) - 1}")
+    order = [r for r in facts.loops if r is not loop]
+    order.insert(position, loop)
+    ordered = [r for r in facts.loops if r.arg.kind is AxisKind.ORDERED]
+    if [r for r in order if r.arg.kind is AxisKind.ORDERED] != ordered:
+        raise refusal(opt, "ordered ranges must keep their order")
+    numbers = sorted(r.arg.number for r in facts.loops)
+    renamed = {
+        r: make_range(r.src[0], number, r.arg.kind)
+        for r, number in zip(order, numbers, strict=True)
+        if r.arg.number != number
+    }
+    return facts.sink.substitute(renamed)
+
+
+def _check_split(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> None:
+    """Refuse what would change results or make no sense."""
+    kind, amount, size = loop.arg.kind, opt.amount, range_size(loop)
+    closing = [reduce for reduce in facts.reduces if loop in reduce.src[1:]]
+    if kind is AxisKind.ORDERED:
+        raise refusal(opt, "its iterations must run one after another")
+    if kind not in (AxisKind.LOOP, AxisKind.REDUCE, AxisKind.PARALLEL):
+        raise refusal(opt, f"it is already of kind {kind.name}")
+    if amount < 2:
+        raise refusal(opt, "the amount must be at least 2")
+    if opt.kind in (OptKind.UNROLL, OptKind.GROUP) and amount > MAX_UNROLL:
+        raise refusal(opt, f"at most {MAX_UNROLL} copies make sense")
+    if opt.kind is OptKind.GROUP and (not closing or any(loop in facts.ranges[s] for s in facts.stores)):
+        raise refusal(opt, "partial accumulators need a reduce range")
+    if kind is AxisKind.PARALLEL and size is not None and amount >= size:
+        raise refusal(opt, "nothing would be left to run in parallel")
+    if opt.kind is OptKind.VECTORIZE:
+        if amount > MAX_LANES:
+            raise refusal(opt, f"at most {MAX_LANES} lanes are supported")
+        if target.kind != "cpu":
+            raise refusal(opt, "lanes of this target are threads; use THREAD")
+        if any(r.arg.kind is AxisKind.VECTOR for n in facts.order if loop in facts.ranges[n] for r in facts.ranges[n]):
+            raise refusal(opt, "a value would have two ranges of lanes")
+    if opt.kind is OptKind.THREAD:
+        _check_thread(facts, loop, opt, target, bool(closing))
+    _check_tail(facts, opt, size, bool(closing))
+
+
+def _check_thread(facts: KernelFacts, loop: UOp, opt: Opt, target: Target, closed: bool) -> None:
+    if target.kind != "gpu":
+        raise refusal(opt, "only a GPU has workgroups")
+    if closed or any(loop not in facts.ranges[store] for store in facts.stores):
+        raise refusal(opt, "every store must depend on it")
+    lanes = opt.amount
+    for r in facts.loops:
+        if r.arg.kind is AxisKind.THREAD:
+            lanes *= range_size(r) or 1
+    if lanes > target.max_threads:
+        raise refusal(opt, f"a workgroup has at most {target.max_threads} lanes")
+
+
+def _check_tail(facts: KernelFacts, opt: Opt, size: int | None, closed: bool) -> None:
+    if opt.tail is Tail.EXACT and (size is None or size % opt.amount):
+        known = "unknown before launch" if size is None else str(size)
+        raise refusal(opt, f"the size, {known}, is not a multiple of the amount; choose another tail")
+    if opt.tail is Tail.SHIFT:
+        if size is None or size < opt.amount:
+            raise refusal(opt, "an overlapping last block needs a known size of at least the amount")
+        if closed:
+            raise refusal(opt, "a reduce would count the overlap twice")
+        if not may_repeat(facts):
+            raise refusal(opt, "the kernel reads what it writes, so nothing may be computed twice")
+
+
+def may_repeat(facts: KernelFacts) -> bool:
+    """Whether running some iterations twice leaves the result as it is: nothing stored is ever loaded or ordered."""
+    stored = {a.param for a in facts.accesses if a.is_store}
+    if any(r.arg.kind is AxisKind.ORDERED for r in facts.loops):
+        return False
+    return not any(a.param in stored for a in facts.accesses if not a.is_store)
+
+
+class _Split:
+    """One range cut into an outer loop and an inner part of a given kind."""
+
+    def __init__(self, facts: KernelFacts, loop: UOp, opt: Opt) -> None:
+        self.facts, self.loop = facts, loop
+        size, amount = loop.src[0], opt.amount
+        kind = _SPLITS.get(opt.kind, loop.arg.kind if loop.arg.kind is not AxisKind.PARALLEL else AxisKind.LOOP)
+        # Side by side accumulators and lanes are combined after the loop, so they are closed by a REDUCE of their own.
+        self.inner_last = opt.kind in (OptKind.GROUP, OptKind.VECTORIZE)
+        self.mask: UOp | None = None
+        self.outer: UOp | None = None
+        whole = range_size(loop) == amount or (opt.tail is Tail.MASK and (range_size(loop) or amount) < amount)
+        number = loop.arg.number if whole else next_number(facts.sink)
+        self.inner = make_range(UOp.const(dtypes.index, amount), number, kind)
+        self.value = self.inner
+        if not whole:
+            blocks = (size + (amount - 1)) // amount if size.op is not Op.CONST else None
+            count = blocks if blocks is not None else UOp.const(dtypes.index, -(-int(size.arg) // amount))
+            self.outer = make_range(count, loop.arg.number, loop.arg.kind)
+            start = self.outer * amount
+            if opt.tail is Tail.SHIFT and int(size.arg) % amount:
+                start = start.minimum(int(size.arg) - amount)
+            self.value = start + self.inner
+        if opt.tail is Tail.MASK and (size.op is not Op.CONST or int(size.arg) % amount):
+            self.mask = self.value < size
+
+    def run(self) -> UOp:
+        """The whole kernel with the range replaced."""
+        new: dict[UOp, UOp] = {self.loop: self.value}
+        for node in self.facts.order:
+            if node is self.loop or not node.src:
+                continue
+            depends = self.loop in self.facts.ranges[node]
+            src = tuple([new.get(s, s) for s in node.src])
+            if node.op is Op.REDUCE and self.loop in node.src[1:]:
+                new[node] = self._reduce(node, src[0])
+            elif depends and self.mask is not None and node.op in (Op.LOAD, Op.STORE):
+                new[node] = self._guard(node, src)
+            elif src != node.src:
+                new[node] = mk(node.op, node.dtype, src, node.arg)
+        return new.get(self.facts.sink, self.facts.sink)
+
+    def _reduce(self, node: UOp, value: UOp) -> UOp:
+        ranges = [r for r in node.src[1:] if r is not self.loop]
+        if self.mask is not None and not (node.arg.op is Op.ADD and vanishes(node.src[0], self.loop, self.facts)):
+            value = self.mask.where(value, UOp.const(value.dtype, identity_element(node.arg.op, value.dtype)))
+        if self.outer is not None:
+            ranges.append(self.outer)
+        if not self.inner_last:
+            return mk(Op.REDUCE, node.dtype, (value, *ranges, self.inner), node.arg)
+        if ranges:
+            value = mk(Op.REDUCE, node.dtype, (value, *ranges), node.arg)
+        return mk(Op.REDUCE, node.dtype, (value, self.inner), node.arg)
+
+    def _guard(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
+        assert self.mask is not None
+        index = src[0]
+        gate = index.src[2] & self.mask if len(index.src) > 2 else self.mask
+        guarded = mk(Op.INDEX, index.dtype, (*index.src[:2], gate))
+        if node.op is Op.STORE:
+            return mk(Op.STORE, node.dtype, (guarded, src[1]))
+        otherwise = src[1] if len(src) > 1 else UOp.const(node.dtype, 0)
+        return mk(Op.LOAD, node.dtype, (guarded, otherwise))
+
+
+def vanishes(node: UOp, loop: UOp, facts: KernelFacts) -> bool:
+    """Whether a value is 0 for certain once every load that depends on `loop` is masked: then a sum needs no select.
+
+    A product needs both factors to be 0: 0 times what lies past the end of the range could be NaN.
+    """
+    stack = [node]
+    while stack:
+        part = stack.pop()
+        if part.op is Op.CONST and not part.arg:
+            continue
+        if part.op is Op.LOAD and loop in facts.ranges[part.src[0]]:
+            if len(part.src) > 1 and not (part.src[1].op is Op.CONST and part.src[1].arg == 0):
+                return False
+        elif part.op in (Op.ADD, Op.MUL):
+            stack.extend(part.src)
+        elif part.op is Op.CAST:
+            stack.append(part.src[0])
+        else:
+            return False
+    return True

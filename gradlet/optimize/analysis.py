@@ -1,0 +1,158 @@
+"""Facts about a kernel that choosing and rewriting its loops needs: open ranges, affine indices, memory accesses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import AxisKind, Op, RangeArg
+
+EMPTY: Final[frozenset[UOp]] = frozenset()
+
+
+def open_ranges(order: Iterable[UOp]) -> dict[UOp, frozenset[UOp]]:
+    """The ranges each node depends on, for nodes given sources first. A REDUCE closes its own."""
+    found: dict[UOp, frozenset[UOp]] = {}
+    for node in order:
+        if node.op is Op.RANGE:
+            found[node] = frozenset((node,)) | found[node.src[0]]
+            continue
+        ranges = EMPTY
+        for source in node.src:
+            more = found[source]
+            if more and more is not ranges:
+                ranges = more if not ranges else (ranges if more <= ranges else ranges | more)
+        if node.op is Op.REDUCE and ranges:
+            ranges = ranges.difference(node.src[1:])
+        found[node] = ranges
+    return found
+
+
+def kernel_ranges(sink: UOp) -> list[UOp]:
+    """All RANGE nodes of a kernel, in nesting order."""
+    return sorted((n for n in toposort((sink,)) if n.op is Op.RANGE), key=nesting_order)
+
+
+def nesting_order(node: UOp) -> tuple[bool, int]:
+    """Sort key of ranges, outermost first: the parallel one, then by number."""
+    return (node.arg.kind is not AxisKind.PARALLEL, node.arg.number)
+
+
+def next_number(sink: UOp) -> int:
+    """A range number that the kernel does not use yet, above all others."""
+    return 1 + max((n.arg.number for n in toposort((sink,)) if n.op is Op.RANGE), default=-1)
+
+
+def range_size(node: UOp) -> int | None:
+    """Trip count of a RANGE, None when it is only known at launch."""
+    size = node.src[0]
+    return int(size.arg) if size.op is Op.CONST else None
+
+
+def size_bound(node: UOp) -> int:
+    """Trip count of a RANGE, or the largest it may have."""
+    size = node.src[0]
+    if size.op is Op.CONST:
+        return int(size.arg)
+    from gradlet.graph.bounds import bounds
+
+    return int(bounds(size)[1])
+
+
+def make_range(size: UOp, number: int, kind: AxisKind) -> UOp:
+    """A RANGE node."""
+    return mk(Op.RANGE, size.dtype, (size,), RangeArg(number, kind))
+
+
+class Affine(NamedTuple):
+    """`sum(coefficient * atom) + constant`; an atom is whatever is not a sum or a product with a constant."""
+
+    terms: dict[UOp, int]
+    constant: int
+
+
+def affine(node: UOp) -> Affine:
+    """The affine form of an index expression."""
+    terms: dict[UOp, int] = {}
+    constant = 0
+    stack = [(node, 1)]
+    while stack:
+        part, factor = stack.pop()
+        if part.op is Op.CONST:
+            constant += factor * int(part.arg)
+        elif part.op is Op.ADD:
+            stack.append((part.src[1], factor))
+            stack.append((part.src[0], factor))
+        elif part.op is Op.MUL and part.src[1].op is Op.CONST:
+            stack.append((part.src[0], factor * int(part.src[1].arg)))
+        else:
+            terms[part] = terms.get(part, 0) + factor
+    return Affine({atom: factor for atom, factor in terms.items() if factor}, constant)
+
+
+def coefficient(form: Affine, loop: UOp, ranges: dict[UOp, frozenset[UOp]]) -> int | None:
+    """By how much the value grows a step of `loop`; None when that is not a constant."""
+    result = 0
+    for atom, factor in form.terms.items():
+        if atom is loop:
+            result = factor
+        elif loop in ranges[atom]:
+            return None
+    return result
+
+
+class Access(NamedTuple):
+    """One LOAD or STORE: its node, its INDEX, the affine form of the element number, the ranges it depends on."""
+
+    node: UOp
+    index: UOp
+    form: Affine
+    ranges: frozenset[UOp]
+
+    @property
+    def is_store(self) -> bool:
+        return self.node.op is Op.STORE
+
+    @property
+    def param(self) -> UOp:
+        return self.index.src[0]
+
+
+class KernelFacts:
+    """What the heuristic and the actions look up about one kernel.
+
+    Attributes:
+        sink: the kernel.
+        order: its nodes, sources first.
+        ranges: open ranges of every node.
+        loops: all RANGE nodes in nesting order.
+        reduces: all REDUCE nodes.
+        stores: all STORE nodes in the kernel's order.
+        accesses: every LOAD and STORE.
+    """
+
+    def __init__(self, sink: UOp) -> None:
+        self.sink = sink
+        self.order = toposort((sink,))
+        self.ranges = open_ranges(self.order)
+        self.loops = sorted((n for n in self.order if n.op is Op.RANGE), key=nesting_order)
+        self.reduces = [n for n in self.order if n.op is Op.REDUCE]
+        self.stores: Sequence[UOp] = sink.src
+        self.accesses = [
+            Access(n, n.src[0], affine(n.src[0].src[1]), self.ranges[n])
+            for n in self.order
+            if n.op in (Op.LOAD, Op.STORE)
+        ]
+
+    def closed(self) -> set[UOp]:
+        """The ranges that some REDUCE closes."""
+        return {r for reduce in self.reduces for r in reduce.src[1:]}
+
+    def stride(self, access: Access, loop: UOp) -> int | None:
+        """Elements an access moves a step of `loop`; None when not constant."""
+        return coefficient(access.form, loop, self.ranges)
+
+    def by_number(self, number: int) -> UOp | None:
+        """The range with this number."""
+        return next((r for r in self.loops if r.arg.number == number), None)

@@ -1,0 +1,198 @@
+"""Register tiles for sums of products: matrix multiplication, convolution, matrix times vector."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from gradlet.base.settings import STRICT_FLOAT
+from gradlet.graph.node import UOp
+from gradlet.ops.op import AxisKind, Op
+from gradlet.optimize.analysis import Access, KernelFacts, range_size
+from gradlet.optimize.plan import Plan
+
+MAX_COPIES = 256  # multiply-adds written out in one loop body
+SMALL_RANGE = 5  # reduce ranges up to this size (filter taps) are written out
+
+
+class Contraction(NamedTuple):
+    """A REDUCE(ADD) of a product whose factors depend on different output ranges.
+
+    Attributes:
+        reduce: the node.
+        vector: the range to take as lanes: an output range, or a reduce range that both factors walk contiguously.
+        rows: output range that the lanes' factor does not depend on, if there is one.
+        columns: a second output range of the lanes' factor, to fill the tile where `vector` is short.
+    """
+
+    reduce: UOp
+    vector: UOp
+    rows: UOp | None
+    columns: UOp | None
+
+
+class Tile(NamedTuple):
+    """Rows, vectors along the lanes' range, and copies of `columns` that one loop body accumulates."""
+
+    rows: int
+    vectors: int
+    columns: int
+
+
+def tile(facts: KernelFacts, plan: Plan) -> set[UOp]:
+    """Plan a register tile for the kernel's main contraction; returns the ranges it uses (empty when there is none)."""
+    best: UOp | None = None
+    for reduce in facts.reduces:
+        if _factors(reduce) is not None and (best is None or _work(facts, reduce) > _work(facts, best)):
+            best = reduce
+    if best is None:
+        return set()
+    found = _analyse(facts, plan, best)
+    if found is None:
+        return set()
+    _plan_tile(facts, plan, found)
+    return set(facts.ranges[best.src[0]])
+
+
+def _work(facts: KernelFacts, reduce: UOp) -> int:
+    return math.prod(range_size(r) or 1 for r in facts.ranges[reduce.src[0]])
+
+
+def _factors(reduce: UOp) -> tuple[UOp, UOp] | None:
+    """The two factors of a sum of products."""
+    value = reduce.src[0]
+    while value.op is Op.CAST:
+        value = value.src[0]
+    if reduce.arg.op is not Op.ADD or value.op is not Op.MUL or value.src[1].op is Op.CONST:
+        return None
+    return value.src[0], value.src[1]
+
+
+def _analyse(facts: KernelFacts, plan: Plan, reduce: UOp) -> Contraction | None:
+    factors = _factors(reduce)
+    assert factors is not None
+    outputs = {r for r in facts.ranges[reduce] if r.arg.kind is AxisKind.LOOP and range_size(r)}
+    sides = [outputs & facts.ranges[f] for f in factors]
+    if sides[0] == sides[1] or not (sides[0] or sides[1]):
+        return None
+    loads = [a for a in facts.accesses if not a.is_store and a.node in plan.below(reduce)]
+    stores = [a for a in facts.accesses if a.is_store and reduce in plan.below(a.node)]
+    candidates: list[tuple[float, int, UOp]] = []
+    for loop in sorted(outputs, key=lambda r: r.arg.number):
+        cost = _lane_cost(facts, plan, loop, loads, stores)
+        candidates.append((cost, -loop.arg.number, loop))
+    if not (STRICT_FLOAT.value and reduce.dtype.is_float):
+        for loop in reduce.src[1:]:
+            if (range_size(loop) or 0) >= 8:
+                candidates.append((1.3 * _lane_cost(facts, plan, loop, loads, []), -loop.arg.number, loop))
+    if not candidates:
+        return None
+    cost, _, vector = min(candidates, key=lambda c: c[:2])
+    if cost > 8:  # lanes would mostly gather
+        return None
+    if vector not in outputs:
+        return _along_reduce(plan, reduce, vector, sides)
+    with_lanes = {r for side, f in zip(sides, factors, strict=True) for r in side if vector in facts.ranges[f]}
+    rows = [r for r in outputs - with_lanes]
+    columns = [r for r in with_lanes if r is not vector]
+    return Contraction(reduce, vector, _largest(plan, rows), _largest(plan, columns))
+
+
+def _along_reduce(plan: Plan, reduce: UOp, vector: UOp, sides: list[set[UOp]]) -> Contraction:
+    rows = _largest(plan, list(sides[0] - sides[1]))
+    columns = _largest(plan, list(sides[1] - sides[0]))
+    return Contraction(reduce, vector, rows, columns) if rows is not None else Contraction(reduce, vector, columns, None)
+
+
+def _largest(plan: Plan, loops: list[UOp]) -> UOp | None:
+    return max(loops, key=lambda r: (plan.size(r), r.arg.number), default=None)
+
+
+def _lane_cost(facts: KernelFacts, plan: Plan, loop: UOp, loads: list[Access], stores: list[Access]) -> float:
+    """Relative cost of taking `loop` as lanes: 1 when everything is contiguous and registers are full."""
+    size = plan.size(loop)
+    lanes = plan.fitting_lanes(plan.lanes_for(loop), size)
+    full = plan.lanes_for(loop)
+    filled = size / (-(-size // lanes) * lanes) * lanes / full
+    cost = 1.0
+    for access in loads:
+        if loop not in facts.ranges[access.index]:
+            continue
+        if facts.stride(access, loop) != 1:
+            cost += lanes
+    for access in stores:
+        if facts.stride(access, loop) not in (0, 1):
+            cost += 0.5
+    return cost / filled
+
+
+def _plan_tile(facts: KernelFacts, plan: Plan, found: Contraction) -> None:
+    along_reduce = found.vector in found.reduce.src[1:]
+    shape = _choose_tile(plan, found, along_reduce)
+    _keep_streams_short(facts, plan, found, along_reduce)
+    lanes = plan.fitting_lanes(plan.lanes_for(found.vector), plan.size(found.vector))
+    if along_reduce:
+        plan.vectorize(found.vector, lanes)
+    else:
+        plan.vector_block(found.vector, lanes, shape.vectors)
+    if found.columns is not None:
+        plan.unroll(found.columns, shape.columns)
+    if found.rows is not None:
+        plan.unroll(found.rows, shape.rows)
+    _write_out_taps(plan, found, shape)
+
+
+def _choose_tile(plan: Plan, found: Contraction, along_reduce: bool) -> Tile:
+    """The tile with the fewest loads a multiply-add, counting what an uneven cut wastes."""
+    registers = plan.target.vector_registers
+    budget = registers - (3 if registers >= 32 else 1)
+    rows = plan.size(found.rows) if found.rows is not None else 1
+    columns = plan.size(found.columns) if found.columns is not None else 1
+    lanes = plan.fitting_lanes(plan.lanes_for(found.vector), plan.size(found.vector))
+    vectors = 1 if along_reduce else -(-plan.size(found.vector) // lanes)
+    latency = 8 if registers >= 32 else 6
+    best, best_cost = Tile(1, 1, 1), math.inf
+    for v in range(1, min(vectors, 8 if rows > 1 else 16) + 1):
+        for c in range(1, min(columns, 8) + 1):
+            if found.columns is not None and not along_reduce and c > 1 and v < min(vectors, 4):
+                continue
+            for r in range(1, min(rows, registers) + 1):
+                wide = v * c
+                if r * wide + wide + 1 > budget:
+                    break
+                cost = (r + wide) / (r * wide) + 0.25 * max(1.0, latency / (r * wide))
+                cost *= _waste(rows, r) * _waste(columns, c) * _waste(vectors, v)
+                if cost < best_cost - 1e-9:
+                    best, best_cost = Tile(r, v, c), cost
+    return best
+
+
+def _waste(size: int, amount: int) -> float:
+    """How much more is computed than needed when a range is cut into blocks; an uneven cut costs a little by itself."""
+    blocks = -(-size // amount)
+    return blocks * amount / size * (1.0 if size % amount == 0 else 1.02)
+
+
+def _write_out_taps(plan: Plan, found: Contraction, shape: Tile) -> None:
+    """Short reduce ranges become straight code, innermost first, as long as the body stays small."""
+    body = shape.rows * shape.vectors * shape.columns
+    loops = [r for r in found.reduce.src[1:] if r is not found.vector and range_size(r)]
+    for loop in sorted(loops, key=lambda r: (plan.size(r), -r.arg.number)):
+        size = plan.size(loop)
+        if size > SMALL_RANGE or body * size > MAX_COPIES or size < 2:
+            break
+        plan.unroll(loop, size)
+        body *= size
+    if body < 16:
+        longest = max(loops, key=plan.blocks, default=None)
+        if longest is not None and plan.blocks(longest) >= 8:
+            plan.unroll(longest, next((u for u in (4, 2) if plan.blocks(longest) % u == 0 and body * u <= 64), 1))
+
+
+def _keep_streams_short(facts: KernelFacts, plan: Plan, found: Contraction, along_reduce: bool) -> None:
+    """Walk the rows innermost: the panel of the lanes' factor then stays in a near cache."""
+    if found.rows is None or along_reduce:
+        return
+    outputs = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP]
+    if len(outputs) > 1 and outputs[-1] is not found.rows:
+        plan.innermost(found.rows, outputs)

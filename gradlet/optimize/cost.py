@@ -1,0 +1,42 @@
+"""What one launch of a kernel costs at least: floating point operations and unique bytes."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from gradlet.graph.node import UOp
+from gradlet.ops.op import ELEMENTWISE, Op
+from gradlet.optimize.analysis import KernelFacts, size_bound
+
+_FREE = frozenset({Op.CAST, Op.BITCAST, Op.WHERE})
+
+
+class Cost(NamedTuple):
+    """Floating point operations and unique bytes read and written by one launch; variables at their largest."""
+
+    flops: int
+    bytes: int
+
+
+def estimate(sink: UOp) -> Cost:
+    """Count the work of a kernel before any schedule is applied."""
+    facts = KernelFacts(sink)
+    trips = {r: size_bound(r) for r in facts.loops}
+    flops = 0
+    for node in facts.order:
+        if not node.dtype.is_float:
+            continue
+        if node.op in ELEMENTWISE and node.op not in _FREE:
+            weight = 2 if node.op is Op.MULADD else 1
+            flops += weight * math.prod(trips[r] for r in facts.ranges[node])
+        elif node.op is Op.REDUCE:
+            inside = facts.ranges[node] | frozenset(node.src[1:])
+            flops += math.prod(trips[r] for r in inside)
+    touched: dict[tuple[UOp, bool], int] = {}
+    for access in facts.accesses:
+        elements = math.prod(trips[r] for r in facts.ranges[access.index.src[1]])
+        key = (access.param, access.is_store)
+        touched[key] = min(touched.get(key, 0) + elements, max(access.param.arg.size, 1))
+    total = sum(count * param.dtype.itemsize for (param, _), count in touched.items())
+    return Cost(flops, total)

@@ -1,0 +1,182 @@
+"""The default schedule of a kernel, chosen from its shapes and the target's facts alone: cheap and deterministic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gradlet.base.settings import STRICT_FLOAT
+from gradlet.graph.node import UOp
+from gradlet.ops.op import AxisKind, Op, Opt, OptKind, Tail
+from gradlet.optimize import contraction
+from gradlet.optimize.analysis import Access, KernelFacts, next_number, range_size
+from gradlet.optimize.cost import estimate
+from gradlet.optimize.plan import Plan
+from gradlet.target.target import Target
+
+HEAVY = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.POW})
+PARALLEL_LAUNCHES = 4  # a kernel is worth several threads when it takes this many launches' time on one
+
+
+def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
+    """The opts for a kernel; always ones that `actions.apply` accepts."""
+    facts = KernelFacts(sink)
+    plan = Plan(facts, target, next_number(sink))
+    if target.kind == "gpu":
+        _gpu(facts, plan)
+        return tuple(plan.opts)
+    tiled = contraction.tile(facts, plan)
+    busy = tiled | _vectorize_reduces(facts, plan, tiled)
+    _vectorize_outputs(facts, plan, busy)
+    _parallelize(facts, plan)
+    return tuple(plan.opts)
+
+
+def _vectorize_reduces(facts: KernelFacts, plan: Plan, tiled: set[UOp]) -> set[UOp]:
+    """Lanes along the reduce range where memory is contiguous along it. Returns the ranges that must get no lanes."""
+    busy: set[UOp] = set()
+    done: set[UOp] = set()
+    for reduce in facts.reduces:
+        inside = [a for a in facts.accesses if not a.is_store and facts.ranges[a.node] & frozenset(reduce.src[1:])]
+        inside = [a for a in inside if a.node in plan.below(reduce)]
+        loop = _row_range(facts, plan, reduce, inside)
+        if loop is None or reduce.src[1] in tiled:
+            continue
+        if any(r in tiled or r in plan.lanes for r in facts.ranges[reduce.src[0]]):
+            continue
+        busy |= facts.ranges[reduce.src[0]]
+        if loop not in done:
+            done.add(loop)
+            _row_reduce(facts, plan, reduce, loop, len(inside))
+    return busy
+
+
+def _row_range(facts: KernelFacts, plan: Plan, reduce: UOp, inside: Sequence[Access]) -> UOp | None:
+    """The reduce range along which this REDUCE's loads are mostly contiguous, if lanes pay there."""
+    if STRICT_FLOAT.value and reduce.dtype.is_float and reduce.arg.op in (Op.ADD, Op.MUL):
+        return None
+    best, best_score = None, 0
+    for loop in reduce.src[1:]:
+        size = range_size(loop)
+        if size is None or size < 4 or loop.arg.kind is not AxisKind.REDUCE:
+            continue
+        score = sum(_score(facts, a, loop) for a in inside)
+        if not inside and not facts.ranges[reduce]:
+            score = 1
+        if score > best_score or (score == best_score and best is not None and score > 0 and size > plan.size(best)):
+            best, best_score = loop, score
+    if best is None:
+        return None
+    # A column sum has more to gain from lanes along its output.
+    outputs = [r for r in facts.ranges[reduce] if r.arg.kind is AxisKind.LOOP and (range_size(r) or 0) >= 8]
+    if any(sum(_score(facts, a, r) for a in inside) > best_score for r in outputs):
+        return None
+    return best
+
+
+def _score(facts: KernelFacts, access: Access, loop: UOp) -> int:
+    """How well an access vectorises along `loop`: contiguous is good, far apart bad, not moving neutral."""
+    if loop not in access.ranges:
+        return 0
+    stride = facts.stride(access, loop)
+    if stride == 0 and loop not in facts.ranges[access.index]:
+        return 0
+    if access.is_store:
+        return 2 if stride == 1 else -3
+    return 1 if stride == 1 else -1
+
+
+def _row_reduce(facts: KernelFacts, plan: Plan, reduce: UOp, loop: UOp, loads: int) -> None:
+    size = plan.size(loop)
+    lanes = plan.fitting_lanes(plan.lanes_for(loop), size)
+    plan.vectorize(loop, lanes)
+    blocks = -(-size // lanes)
+    if blocks == 1:
+        return
+    groups = 4 if loads <= 2 else 2
+    if not facts.ranges[reduce]:
+        groups = 8 if loads <= 1 else 4
+    exact = [g for g in range(groups, 1, -1) if blocks % g == 0]
+    if exact:
+        plan.group(loop, exact[0], Tail.EXACT)
+    elif blocks > 4 * groups:
+        plan.group(loop, groups, Tail.MASK)
+
+
+def _vectorize_outputs(facts: KernelFacts, plan: Plan, busy: set[UOp]) -> None:
+    """Lanes and copies along the output range that is contiguous in most accesses."""
+    done: set[frozenset[UOp]] = set()
+    for store in facts.stores:
+        ranges = frozenset(r for r in facts.ranges[store] if r.arg.kind is AxisKind.LOOP)
+        if ranges in done or any(r in plan.lanes for r in ranges):
+            continue
+        done.add(ranges)
+        accesses = [a for a in facts.accesses if a.ranges & ranges]
+        candidates = [r for r in sorted(ranges, key=lambda r: -r.arg.number) if r not in busy and range_size(r)]
+        if not candidates:
+            continue
+        best = max(candidates, key=lambda r: (_total(facts, accesses, r), r.arg.number))
+        if _total(facts, accesses, best) <= _gathers(facts, accesses, best):
+            continue
+        size = plan.size(best)
+        if size < 4:
+            continue
+        lanes = plan.fitting_lanes(plan.lanes_for(best), size)
+        plan.vector_block(best, lanes, _copies(facts, plan, best, lanes, accesses))
+
+
+def _total(facts: KernelFacts, accesses: Sequence[Access], loop: UOp) -> int:
+    return sum(_score(facts, a, loop) for a in accesses)
+
+
+def _gathers(facts: KernelFacts, accesses: Sequence[Access], loop: UOp) -> int:
+    return sum(1 for a in accesses if _score(facts, a, loop) < 0)
+
+
+def _copies(facts: KernelFacts, plan: Plan, loop: UOp, lanes: int, accesses: Sequence[Access]) -> int:
+    """How many vectors of the output range to keep in flight."""
+    inside = [n for n in facts.order if loop in facts.ranges[n]]
+    reduces = sum(1 for n in inside if n.op is Op.REDUCE)
+    most = max(1, -(-plan.size(loop) // lanes))
+    if reduces:
+        # A column reduction: wide rows are kind to the prefetcher; each REDUCE keeps an accumulator a copy.
+        return min(most, max(1, plan.target.vector_registers // 2 // reduces))
+    heavy = sum(1 for n in inside if n.op in HEAVY)
+    if heavy:
+        return min(most, 2 if heavy == 1 else 1)
+    return min(most, 4 if len(accesses) <= 6 and len(inside) <= 60 else 2 if len(inside) <= 150 else 1)
+
+
+def _parallelize(facts: KernelFacts, plan: Plan) -> None:
+    """Threads over the outermost big range that all stores share, if the kernel is worth it."""
+    work = estimate(facts.sink)
+    target = plan.target
+    seconds = max(
+        work.flops * target.cores / target.flops_per_second, 2 * work.bytes / target.bytes_per_second
+    )  # fmt: skip
+    if seconds * 1e12 < PARALLEL_LAUNCHES * target.launch_ps:
+        return
+    shared = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP and range_size(r) is not None]
+    shared = [r for r in shared if all(r in facts.ranges[s] for s in facts.stores) and plan.blocks(r) > 1]
+    if not shared:
+        return
+    enough = 4 * target.cores
+    loop = next((r for r in shared if plan.blocks(r) >= enough), max(shared, key=plan.blocks))
+    plan.parallel(loop)
+
+
+def _gpu(facts: KernelFacts, plan: Plan) -> None:
+    """A workgroup along the innermost output range, one of the others (or its rest) over workgroups."""
+    shared = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP and range_size(r) is not None]
+    shared = [r for r in shared if all(r in facts.ranges[s] for s in facts.stores)]
+    if not shared:
+        return
+    accesses = list(facts.accesses)
+    inner = max(shared, key=lambda r: (_total(facts, accesses, r), r.arg.number))
+    size = plan.size(inner)
+    threads = min(256, plan.target.max_threads, 1 << max(0, math.ceil(math.log2(max(size, 1)))))
+    if threads > 1:
+        plan.thread(inner, threads)
+    outer = [r for r in shared if plan.blocks(r) > 1]
+    if outer:
+        plan.parallel(max(outer, key=plan.blocks))

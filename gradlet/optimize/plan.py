@@ -1,0 +1,137 @@
+"""A schedule under construction: opts in order, with the numbers and sizes that ranges will have when they are applied."""
+
+from __future__ import annotations
+
+from gradlet.graph.node import UOp, toposort
+from gradlet.ops.op import Op, Opt, OptKind, Tail
+from gradlet.optimize.actions import may_repeat
+from gradlet.optimize.analysis import KernelFacts, range_size
+from gradlet.target.target import Target
+
+
+class Plan:
+    """Collects opts on the ranges of one kernel.
+
+    Attributes:
+        opts: what was chosen so far.
+        lanes: ranges that have vector lanes.
+    """
+
+    def __init__(self, facts: KernelFacts, target: Target, number: int) -> None:
+        self.facts, self.target = facts, target
+        self.opts: list[Opt] = []
+        self.lanes: set[UOp] = set()
+        self._next = number
+        self._numbers: dict[UOp, int] = {}
+        self._blocks: dict[UOp, int] = {}
+        self._may_repeat = may_repeat(facts)
+        self._closed = facts.closed()
+        self._below: dict[UOp, set[UOp]] = {}
+
+    def size(self, loop: UOp) -> int:
+        """Trip count of a range before any opt."""
+        size = range_size(loop)
+        assert size is not None
+        return size
+
+    def blocks(self, loop: UOp) -> int:
+        """Trip count of what is left of the range as a loop; 1 when nothing is."""
+        return self._blocks.get(loop, range_size(loop) or 1)
+
+    def below(self, node: UOp) -> set[UOp]:
+        """All nodes a node is made of."""
+        found = self._below.get(node)
+        if found is None:
+            found = set(toposort((node,)))
+            self._below[node] = found
+        return found
+
+    def lanes_for(self, loop: UOp) -> int:
+        """Lanes of a vector register for the widest value that depends on the range."""
+        widest = 1
+        for node in self.facts.order:
+            if node.dtype.kind in "uif" and loop in self.facts.ranges[node] and node.op is not Op.INDEX:
+                widest = max(widest, node.dtype.itemsize)
+        return max(1, self.target.vector_bits // (8 * max(widest, 2)))
+
+    @staticmethod
+    def fitting_lanes(lanes: int, size: int) -> int:
+        """Fewer lanes where the range is shorter than a register."""
+        while lanes // 2 >= size:
+            lanes //= 2
+        return max(2, lanes)
+
+    def tail(self, loop: UOp, amount: int) -> Tail:
+        """How to cut a range into blocks of `amount`: exactly, with an overlapping last block, or masked."""
+        size = self.blocks(loop)
+        if size % amount == 0:
+            return Tail.EXACT
+        if self._may_repeat and loop not in self._closed and size > amount:
+            return Tail.SHIFT
+        return Tail.MASK
+
+    def _split(self, kind: OptKind, number: int, size: int, amount: int, tail: Tail) -> int:
+        """Record a split; returns the number of the inner range."""
+        self.opts.append(Opt(kind, number, amount, tail))
+        if size <= amount:
+            return number
+        self._next += 1
+        return self._next - 1
+
+    def vectorize(self, loop: UOp, lanes: int) -> None:
+        """Inner lanes of a range."""
+        size = self.blocks(loop)
+        self._split(OptKind.VECTORIZE, self.number(loop), size, lanes, self.tail(loop, lanes))
+        self.lanes.add(loop)
+        self._blocks[loop] = -(-size // lanes)
+
+    def group(self, loop: UOp, amount: int, tail: Tail) -> None:
+        """Partial accumulators side by side."""
+        size = self.blocks(loop)
+        self._split(OptKind.GROUP, self.number(loop), size, amount, tail)
+        self._blocks[loop] = -(-size // amount)
+
+    def unroll(self, loop: UOp, amount: int) -> None:
+        """Copies of a range's body."""
+        if amount < 2:
+            return
+        size = self.blocks(loop)
+        self._split(OptKind.UNROLL, self.number(loop), size, amount, self.tail(loop, amount))
+        self._blocks[loop] = -(-size // amount)
+
+    def vector_block(self, loop: UOp, lanes: int, copies: int) -> None:
+        """A block of `copies` vectors side by side along a range."""
+        if copies < 2:
+            self.vectorize(loop, lanes)
+            return
+        size = self.blocks(loop)
+        width = lanes * copies
+        inner = self._split(OptKind.SPLIT, self.number(loop), size, width, self.tail(loop, width))
+        self._split(OptKind.VECTORIZE, inner, width, lanes, Tail.EXACT)
+        self._split(OptKind.UNROLL, inner, copies, copies, Tail.EXACT)
+        self.lanes.add(loop)
+        self._blocks[loop] = -(-size // width)
+
+    def thread(self, loop: UOp, lanes: int) -> None:
+        """Lanes of a workgroup along a range."""
+        size = self.blocks(loop)
+        tail = Tail.EXACT if size % lanes == 0 else Tail.MASK
+        self._split(OptKind.THREAD, self.number(loop), size, lanes, tail)
+        self._blocks[loop] = -(-size // lanes)
+
+    def parallel(self, loop: UOp) -> None:
+        """Threads or workgroups over what is left of a range."""
+        self.opts.append(Opt(OptKind.PARALLEL, self.number(loop), 0))
+
+    def innermost(self, loop: UOp, outputs: list[UOp]) -> None:
+        """Nest a range inside all other output ranges. Has to come before any split."""
+        order = [r for r in self.facts.loops if r is not loop]
+        position = 1 + max(order.index(r) for r in outputs if r is not loop)
+        self.opts.append(Opt(OptKind.REORDER, self.number(loop), position))
+        numbers = sorted(r.arg.number for r in self.facts.loops)
+        order.insert(position, loop)
+        self._numbers = dict(zip(order, numbers, strict=True))
+
+    def number(self, loop: UOp) -> int:
+        """The number the range has by now."""
+        return self._numbers.get(loop, loop.arg.number)
