@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -393,3 +397,32 @@ def gpu_types(dtype: DType) -> Build:
 @pytest.mark.parametrize("dtype", [d for d in dtypes.all() if not d.is_bool], ids=lambda d: d.name)
 def test_every_type_compiles_for_every_target(dtype: DType, target: Target) -> None:
     assert emit_assembly(render(gpu_types(dtype).program(), target), target)
+
+
+GUARDED = """
+import numpy as np
+from gradlet.base.dtype import dtypes
+from tests.render.build import Build, execute
+from tests.render.test_llvmir import HOST
+build = Build()
+source, out = build.param(dtypes.float32, 64), build.param(dtypes.float32, 64)
+far = build.variable("far", -(2**60), 2**60)
+inside = far.lt(build.const(64)) & build.const(-1).lt(far)
+lanes = build.broadcast(inside, {lanes}) if {lanes} > 1 else inside
+x = build.load(source, far, {lanes}, lanes, build.const(5, dtypes.float32.vec({lanes})))
+build.store(out, far, x, lanes)
+build.store(out, 0, x)
+arrays = [np.ones(64, np.float32), np.zeros(64, np.float32)]
+for value in (2**44, -(2**44), 2**58):
+    execute(build.program(), HOST, arrays, [value])
+    assert arrays[1][:{lanes}].tolist() == [5] * {lanes}
+print("no fault")
+"""
+
+
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_an_address_behind_a_false_guard_is_never_touched(lanes: int) -> None:
+    """In a process of its own: a touch would be a segmentation fault."""
+    command = [sys.executable, "-c", GUARDED.format(lanes=lanes)]
+    done = subprocess.run(command, cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "no fault\n"), done.stderr
