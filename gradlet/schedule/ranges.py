@@ -26,13 +26,7 @@ from gradlet.ops.op import (
     VariableArg,
     identity_element,
 )
-
-try:
-    from gradlet.rules.sets import INDEX_MATH
-except ImportError:
-    from gradlet.graph.rewrite import RuleSet
-
-    INDEX_MATH = RuleSet("none", "folds", [])
+from gradlet.rules.sets import INDEX_MATH
 from gradlet.schedule.indexing import FALSE, INDEX, ZERO, Gate, Index, IndexMath, condition, join
 
 Loop = tuple[object, int]  # identity and size of a loop

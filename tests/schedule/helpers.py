@@ -15,7 +15,7 @@ from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import (
     AxesArg, DeviceArg, Op, PadArg, ReduceAxesArg, ScatterArg, ShapeArg, ShrinkArg, StrideArg, WindowArg,
 )  # fmt: skip
-from gradlet.schedule.pipeline import KernelCall, Schedule, create_schedule
+from gradlet.schedule.pipeline import KernelCall, Schedule, create_schedule as create_schedule
 from gradlet.target.target import AVX2, Target
 
 Arrays = dict[UOp, Any]

@@ -1,0 +1,91 @@
+"""A dynamic topological order: merging two kernels looks only at what lies between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gradlet.base.errors import CompilerError
+
+# A merge that would have to look at more kernels than this is refused.
+LIMIT = 1024
+
+
+class Acyclic:
+    """A directed graph of numbered kernels that stays acyclic while they merge."""
+
+    def __init__(self, count: int, edges: Iterable[tuple[int, int]]) -> None:
+        """Kernels 0 .. count-1; edges (before, after).
+
+        Raises:
+            CompilerError: they form a cycle.
+        """
+        self.after: list[dict[int, None]] = [{} for _ in range(count)]
+        self.before: list[dict[int, None]] = [{} for _ in range(count)]
+        for first, second in edges:
+            if first != second:
+                self.after[first][second] = None
+                self.before[second][first] = None
+        self.position = [0] * count
+        waiting = [len(before) for before in self.before]
+        ready = [n for n in range(count) if not waiting[n]]
+        for place, node in enumerate(ready):
+            self.position[node] = place
+            for following in self.after[node]:
+                waiting[following] -= 1
+                if not waiting[following]:
+                    ready.append(following)
+        if len(ready) != count:
+            raise CompilerError("schedule: an in-place write and its readers wait for each other; please report this")
+
+    def merge(self, first: int, second: int) -> bool:
+        """Merge kernel `second` into `first`, unless that would close a cycle (or is too much work to find out)."""
+        low, high = first, second
+        if self.position[low] > self.position[high]:
+            low, high = high, low
+        forward = self._reach(low, high, self.after, self.position[high], True)
+        if forward is None:
+            return False
+        backward = self._reach(high, low, self.before, self.position[low], False)
+        if backward is None:
+            return False
+        self._reorder(low, high, forward, backward, first)
+        self._join(first, second)
+        return True
+
+    def _reach(self, start: int, goal: int, edges: list[dict[int, None]], limit: int, upward: bool) -> list[int] | None:
+        """Kernels strictly between that `start` reaches; None when it reaches `goal` through one of them."""
+        position = self.position
+        found = [n for n in edges[start] if n != goal and (position[n] < limit if upward else position[n] > limit)]
+        seen = set(found)
+        for node in found:
+            for following in edges[node]:
+                if following == goal:
+                    return None
+                if following not in seen and (position[following] < limit if upward else position[following] > limit):
+                    seen.add(following)
+                    found.append(following)
+            if len(found) > LIMIT:
+                return None
+        return found
+
+    def _reorder(self, low: int, high: int, forward: list[int], backward: list[int], merged: int) -> None:
+        """What the upper one needs, then the merged kernel, then what needs the lower one, in the places they had."""
+        position = self.position
+        slots = sorted([position[n] for n in (low, high, *forward, *backward)])
+        forward.sort(key=position.__getitem__)
+        backward.sort(key=position.__getitem__)
+        for node, slot in zip([*backward, merged, *forward], slots):
+            position[node] = slot
+
+    def _join(self, first: int, second: int) -> None:
+        for edges, back in ((self.after, self.before), (self.before, self.after)):
+            for other in edges[second]:
+                del back[other][second]
+                if other != first:
+                    edges[first][other] = None
+                    back[other][first] = None
+            edges[second] = {}
+        self.after[first].pop(first, None)
+        self.before[first].pop(first, None)
+        self.after[first].pop(second, None)
+        self.before[first].pop(second, None)

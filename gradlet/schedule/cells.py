@@ -1,0 +1,288 @@
+"""Cells: steps that belong together whatever the prices are, and the facts about them that prices need.
+
+A step joins the cell of its only user when it is evaluated there no more often than it has elements. A cell stores one
+step, has at most one reduce, and is what the search over partitions moves around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+from typing import Final
+
+from gradlet.graph.node import UOp
+from gradlet.ops.op import ELEMENTWISE, SCALAR_LEAVES, Op
+from gradlet.schedule.axes import Axes
+from gradlet.schedule.moves import BIJECTIVE
+from gradlet.schedule.steps import Steps
+from gradlet.target.target import Target
+
+MAX_STEPS: Final = 512  # in one kernel; more costs compile time and registers, and saves nothing
+MAX_OPERANDS: Final = 128
+
+Atoms = frozenset[int]
+NOTHING: Final[Atoms] = frozenset()
+
+# Work of one element-wise op in units of an addition.
+_WEIGHT: Final = {
+    Op.EXP: 10, Op.EXP2: 8, Op.LOG: 10, Op.LOG2: 10, Op.SIN: 16, Op.POW: 24, Op.FDIV: 4, Op.SQRT: 4, Op.IDIV: 10,
+    Op.MOD: 10,
+}  # fmt: skip
+
+
+@dataclass
+class Read:
+    """One operand of a cell.
+
+    Attributes:
+        source: a BUFFER or a step of another cell.
+        bytes: distinct bytes that are read.
+        atoms: loops of the reading step that the element depends on.
+        inside: whether it is read inside the cell's reduce.
+    """
+
+    source: UOp
+    bytes: int
+    atoms: Atoms
+    inside: bool
+
+
+@dataclass
+class Cell:
+    """Steps that are computed together.
+
+    Attributes:
+        number: position among all cells, sources first.
+        root: the step that may be stored.
+        members: all steps, sources first.
+        reduce: the one reduce, if any.
+        loops: size of every loop that runs: of the reduce's operand, or else of the root.
+        kept: loops of the root.
+        reads: operands from outside.
+        inner_work: work of an iteration inside the reduce.
+        outer_work: work of an element of the root.
+        contraction: whether operands of the reduce are used again along kept loops (matmul, convolution).
+    """
+
+    number: int
+    root: UOp
+    members: list[UOp] = field(default_factory=list)
+    reduce: UOp | None = None
+    sections: dict[UOp, bool] = field(default_factory=dict)  # step -> whether it runs inside the reduce
+    sources: set[UOp] = field(default_factory=set)
+    loops: dict[int, int] = field(default_factory=dict)
+    kept: Atoms = NOTHING
+    reads: list[Read] = field(default_factory=list)
+    inner_work: int = 0
+    outer_work: int = 0
+    points: int = 1
+    out_points: int = 1
+    contraction: bool = False
+
+    @property
+    def out_bytes(self) -> int:
+        """Bytes that storing the root writes."""
+        return self.out_points * self.root.dtype.itemsize
+
+
+def make_cells(steps: Steps, target_of: Callable[[str], Target]) -> list[Cell]:
+    """Every step in exactly one cell, cells in topological order of their roots."""
+    readers: dict[UOp, list[UOp]] = {}
+    for writer, first in steps.before.items():
+        for reader in first:
+            readers.setdefault(reader, []).append(writer)
+    cell_of: dict[UOp, Cell] = {}
+    cells: list[Cell] = []
+    for step in reversed(steps.order):
+        cell = _home(step, steps, cell_of, readers, target_of)
+        if cell is None:
+            cell = Cell(0, step)
+            cells.append(cell)
+        join(step, cell, steps)
+        cell_of[step] = cell
+    cells.reverse()
+    for number, cell in enumerate(cells):
+        cell.number = number
+        describe(cell, steps)
+    return cells
+
+
+def join(step: UOp, cell: Cell, steps: Steps) -> None:
+    """Add a step to a cell; steps arrive users first."""
+    inside = False
+    for user in steps.users[step]:
+        if user in cell.sections:
+            inside = cell.sections[user] or user is cell.reduce
+            break
+    if step.op is Op.REDUCE_AXES:
+        cell.reduce = step
+    cell.members.append(step)
+    cell.sections[step] = inside
+    cell.sources.discard(step)
+    for _, source in steps.reads[step]:
+        if source.op not in SCALAR_LEAVES:
+            cell.sources.add(source)
+
+
+def _home(
+    step: UOp,
+    steps: Steps,
+    cell_of: dict[UOp, Cell],
+    readers: dict[UOp, list[UOp]],
+    target_of: Callable[[str], Target],
+) -> Cell | None:
+    """The cell that a step joins for certain."""
+    users = steps.users[step]
+    if step in steps.forced or not users or (step.op not in ELEMENTWISE and step.op not in (Op.REDUCE_AXES, Op.GATHER)):
+        return None
+    cell = cell_of[users[0]]
+    if any(cell_of[u] is not cell for u in users[1:]):
+        return None
+    if steps.devices[step] != steps.devices[cell.root] or any(w is not cell.root for w in readers.get(step, ())):
+        return None
+    if len(cell.members) >= MAX_STEPS:
+        return None
+    limit = min(MAX_OPERANDS, target_of(steps.devices[step]).max_args - 1)
+    new_sources = sum(s not in cell.sources and s.op not in SCALAR_LEAVES for s in {s for _, s in steps.reads[step]})
+    if len(cell.sources) - 1 + new_sources > limit:
+        return None
+    sections = {cell.sections[u] or u is cell.reduce for u in users}
+    if len(sections) > 1:
+        return None
+    if step.op is Op.REDUCE_AXES:
+        if cell.reduce is not None or cell.root.op is Op.SCATTER or True in sections:
+            return None
+        return cell if all(_keeps_elements(step, u, steps) for u in users) else None
+    return cell if all(_reads_once(step, u, steps) for u in users) else None
+
+
+def _keeps_elements(step: UOp, user: UOp, steps: Steps) -> bool:
+    """Whether the user reads each element of the step once at most and nothing else, so a reduce may run there."""
+    if user.op is Op.GATHER:
+        return False
+    for operand, source in steps.reads[user]:
+        node = operand
+        while source is step and node is not step:
+            if node.op not in BIJECTIVE and node.op is not Op.SHRINK:
+                return False
+            node = node.src[0]
+    return True
+
+
+def _reads_once(step: UOp, user: UOp, steps: Steps) -> bool:
+    """Whether the user evaluates the step no more often than it has elements (one element is always cheap)."""
+    single = prod(step.shape) == 1
+    for operand, source in steps.reads[user]:
+        node = operand
+        while source is step and node is not step and not single:
+            if node.op is not Op.PAD and prod(node.shape) > prod(node.src[0].shape):
+                return False
+            node = node.src[0]
+    return True
+
+
+# facts
+def describe(cell: Cell, steps: Steps) -> None:
+    """Fill in loops, reads and work of a finished cell."""
+    axes = steps.axes
+    cell.members.reverse()
+    root = cell.root
+    shown = root
+    if root.op is Op.WRITE:
+        shown = root.src[1]
+    cell.loops = dict(axes.loops(shown))
+    cell.out_points = prod(shown.shape)
+    cell.kept = frozenset(cell.loops)
+    cell.points = cell.out_points
+    if root.op is Op.SCATTER:
+        rest = axes.dims(root)[1:]
+        cell.kept = frozenset(a for axis in rest for a, _ in axis)
+        cell.loops = {a: s for axis in rest for a, s in axis}
+        cell.points = cell.out_points = prod(root.src[1].shape) * prod(root.shape[1:])
+    reduce = cell.reduce
+    if reduce is not None:
+        cell.loops = dict(axes.loops(reduce.src[0])) | cell.loops
+        cell.points = prod(reduce.src[0].shape)
+    for step in cell.members:
+        inside = cell.sections[step]
+        work = _WEIGHT.get(step.op, 1)
+        if step is reduce:
+            cell.inner_work += 1
+        elif inside:
+            cell.inner_work += work
+        else:
+            cell.outer_work += work
+        own = set(cell.members)
+        for operand, source in steps.reads[step]:
+            if source.op in SCALAR_LEAVES or source in own:
+                continue
+            read = describe_read(operand, source, step, axes, inside or step is reduce)
+            cell.reads.append(read)
+    cell.contraction = reduce is not None and is_contraction(cell)
+
+
+def describe_read(operand: UOp, source: UOp, step: UOp, axes: Axes, inside: bool) -> Read:
+    """What one operand costs to read, and which loops it depends on."""
+    count = prod(source.shape)
+    node = operand
+    while node is not source:
+        count = min(count, prod(node.shape))
+        node = node.src[0]
+    if step.op is Op.GATHER and operand is step.src[0]:
+        count = min(count, prod(step.shape))
+        return Read(source, count * source.dtype.itemsize, frozenset(a for a, _ in axes.loops(step)), inside)
+    return Read(source, count * source.dtype.itemsize, depends_on(operand, source, axes), inside)
+
+
+def depends_on(operand: UOp, source: UOp, axes: Axes) -> Atoms:
+    """The loops of `operand` that decide which element of `source` is read."""
+    node = operand
+    needs = [frozenset(a for a, _ in axis) for axis in axes.dims(node)]
+    while node is not source:
+        below = node.src[0]
+        if node.op is Op.RESHAPE:
+            if below is source and below.op is Op.BUFFER:
+                break
+            needs = _through_reshape(needs, node.shape, below.shape)
+        elif node.op is Op.EXPAND:
+            needs = [NOTHING if size == 1 else n for n, size in zip(needs, below.shape, strict=True)]
+        elif node.op is Op.PERMUTE:
+            moved = list(needs)
+            for n, axis in zip(needs, node.arg.axes, strict=True):
+                moved[axis] = n
+            needs = moved
+        elif node.op is Op.WINDOW or node.op is Op.UNWINDOW:
+            needs[node.arg.axis] = needs[node.arg.axis] | needs[node.arg.window_axis]
+        node = below
+    return NOTHING.union(*needs)
+
+
+def _through_reshape(needs: list[Atoms], new: tuple[int, ...], old: tuple[int, ...]) -> list[Atoms]:
+    result: list[Atoms] = []
+    position = axis = 0
+    while axis < len(old):
+        first = axis
+        size_old, size_new = old[axis], 1
+        axis += 1
+        together: Atoms = NOTHING
+        while size_old != size_new and (position < len(new) or axis < len(old)):
+            if size_new < size_old and position < len(new):
+                size_new *= new[position]
+                together |= needs[position]
+                position += 1
+            elif axis < len(old):
+                size_old *= old[axis]
+                axis += 1
+            else:
+                break
+        result.extend([NOTHING if old[k] == 1 else together for k in range(first, axis)])
+    return result
+
+
+def is_contraction(cell: Cell) -> bool:
+    """Whether two operands of the reduce are each used again along some kept loop that the other one has."""
+    reduced = frozenset(cell.loops) - cell.kept
+    wide = frozenset(a for a in cell.kept if cell.loops[a] > 1)
+    partial = [read.atoms for read in cell.reads if read.inside and read.atoms & reduced and wide - read.atoms]
+    return any((a ^ b) & wide and not wide - (a | b) for i, a in enumerate(partial) for b in partial[i + 1 :])

@@ -1,0 +1,271 @@
+"""What a kernel costs, in integer picoseconds, from facts about its cells and its target. Sets prices, never values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from gradlet.ops.op import Op
+from gradlet.schedule.cells import MAX_OPERANDS, MAX_STEPS, NOTHING, Atoms, Cell
+from gradlet.schedule.steps import Steps
+from gradlet.target.target import Target
+
+IMPOSSIBLE: Final = 1 << 80
+PICO: Final = 10**12
+# A prologue of a contraction is computed once per register tile and row of tiles, not per multiply.
+TILE: Final = 4
+# Element-wise code reaches this part of the peak; contractions more.
+PLAIN_FRACTION: Final = 8
+CONTRACTION_FRACTION: Final = 2
+ALONE: Final = 2
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the loop nest a value is computed: the loops around it and how often they run."""
+
+    key: tuple[int, Atoms]  # depth of the reduce (0: at an output) and its loops
+    atoms: Atoms
+    points: int
+    contraction: bool
+
+
+@dataclass
+class Verdict:
+    """A priced kernel.
+
+    Attributes:
+        price: picoseconds, or IMPOSSIBLE.
+        outer: loops that can run in parallel, shared by everything in the kernel.
+        chain: sets of loops that have to be outside all others, smallest first.
+    """
+
+    price: int
+    outer: Atoms = NOTHING
+    chain: Sequence[Atoms] = ()
+
+
+NO: Final = Verdict(IMPOSSIBLE)
+
+
+class Pricer:
+    """Prices kernels of one graph."""
+
+    def __init__(self, steps: Steps, target: Target) -> None:
+        self.steps = steps
+        self.target = target
+        self.launch = target.launch_ps
+        self.readers: dict[object, frozenset[object]] = {w: frozenset(r) for w, r in steps.before.items()}
+
+    def price(self, cells: Sequence[Cell], stored: Sequence[Cell]) -> Verdict:
+        """The price of one kernel.
+
+        Args:
+            cells: its cells, sources first.
+            stored: those whose root is written to memory.
+        """
+        if len(cells) == 1:
+            return self._single(cells[0])
+        if not self._allowed(cells, stored):
+            return NO
+        depth = depths(cells)
+        places, broadcasts = self._places(cells, stored, depth)
+        if places is None:
+            return NO
+        chain = sorted(broadcasts, key=len)
+        reduces = [c for c in cells if c.reduce is not None]
+        for smaller, larger in zip(chain, chain[1:]):
+            if not smaller <= larger:
+                return NO
+        # Loops of a broadcast result stay outside; a reduce that cuts across would compute it again and again.
+        for cell in reduces:
+            if any(not (b <= cell.kept or cell.kept <= b) for b in chain):
+                return NO
+        outer = frozenset(stored[0].kept)
+        for cell in stored[1:]:
+            outer &= cell.kept
+        for atoms in chain:
+            outer &= atoms
+        return self._add_up(cells, stored, places, depth, outer, chain)
+
+    def _single(self, cell: Cell) -> Verdict:
+        work = cell.inner_work * cell.points + cell.outer_work * cell.out_points
+        if cell.reduce is None:
+            work = (cell.inner_work + cell.outer_work) * cell.points
+        sources: dict[object, int] = {}
+        for read in cell.reads:
+            sources[read.source] = max(read.bytes, sources.get(read.source, 0))
+        width = prod([cell.loops[a] for a in cell.kept])
+        return Verdict(self._time(work, sum(sources.values()) + cell.out_bytes, width, cell.contraction), cell.kept)
+
+    def _allowed(self, cells: Sequence[Cell], stored: Sequence[Cell]) -> bool:
+        """What no price can buy: too large, special steps, two contractions, hazards."""
+        steps = self.steps
+        if sum(len(c.members) for c in cells) > MAX_STEPS:
+            return False
+        inside = {c.root for c in cells}
+        sources = {r.source for c in cells for r in c.reads if r.source not in inside}
+        if len(sources) + len(stored) > min(MAX_OPERANDS, self.target.max_args):
+            return False
+        if any(c.root.op in (Op.SCATTER, Op.COPY) for c in cells):
+            return False
+        contractions = [c for c in cells if c.contraction]
+        if contractions:
+            if len(contractions) > 1 or any(c.reduce is not None and not c.contraction for c in cells):
+                return False
+            if any(c.kept != contractions[0].kept for c in stored):
+                return False
+        for cell in cells:
+            writer = cell.root
+            version = steps.versions.get(writer)
+            if version is None:
+                continue
+            if version in inside:
+                return False
+            if writer.op is Op.WRITE and any(r.source is writer for c in cells for r in c.reads):
+                return False
+            if not self._reads_in_step(cell, cells):
+                return False
+        return True
+
+    def _reads_in_step(self, writer: Cell, cells: Sequence[Cell]) -> bool:
+        """Whether every reader of what `writer` overwrites reads exactly the element that is written then."""
+        readers = self.readers.get(writer.root)
+        if not readers:
+            return True
+        place = self.steps.effects.places.get(writer.root)
+        version = self.steps.versions[writer.root]
+        for cell in cells:
+            for step in cell.members:
+                if step not in readers:
+                    continue
+                if place is None or cell.reduce is not None or cell.kept != writer.kept:
+                    return False
+                if any(source is version and operand is not place for operand, source in self.steps.reads[step]):
+                    return False
+        if readers.isdisjoint([m for c in cells for m in c.members]):
+            return True
+        return all(c.reduce is None and c.kept == writer.kept for c in cells)
+
+    def _places(
+        self, cells: Sequence[Cell], stored: Sequence[Cell], depth: dict[int, int]
+    ) -> tuple[dict[int, dict[tuple[int, Atoms], Place]] | None, set[Atoms]]:
+        """Where each cell is computed, and the kept loops of reduces whose result is used along further loops."""
+        by_root = {c.root: c for c in cells}
+        users: dict[int, list[tuple[Cell, bool]]] = {c.number: [] for c in cells}
+        for cell in cells:
+            for read in cell.reads:
+                producer = by_root.get(read.source)
+                if producer is not None:
+                    users[producer.number].append((cell, read.inside))
+        stored_numbers = {c.number for c in stored}
+        places: dict[int, dict[tuple[int, Atoms], Place]] = {}
+        broadcasts: set[Atoms] = set()
+        for cell in reversed(cells):
+            mine: dict[tuple[int, Atoms], Place] = {}
+            if cell.number in stored_numbers:
+                key = (0, cell.kept)
+                mine[key] = Place(key, cell.kept, cell.out_points, False)
+            for user, inside in users[cell.number]:
+                if inside:
+                    loops = frozenset(user.loops)
+                    key = (depth[user.number], loops)
+                    mine[key] = Place(key, loops, user.points, user.contraction)
+                else:
+                    mine.update(places[user.number])
+            if not mine or (cell.reduce is not None and not self._reduce_fits(cell, mine, broadcasts)):
+                return None, broadcasts
+            places[cell.number] = mine
+        return places, broadcasts
+
+    def _reduce_fits(self, cell: Cell, mine: dict[tuple[int, Atoms], Place], broadcasts: set[Atoms]) -> bool:
+        """Whether a reduce is computed once per element at every place that needs it."""
+        for place in mine.values():
+            if place.contraction or not cell.kept <= place.atoms:
+                return False
+            if place.atoms != cell.kept:
+                if cell.contraction:
+                    return False
+                broadcasts.add(cell.kept)
+        return not (cell.contraction and (len(mine) > 1 or next(iter(mine.values())).key[0]))
+
+    def _add_up(
+        self,
+        cells: Sequence[Cell],
+        stored: Sequence[Cell],
+        places: dict[int, dict[tuple[int, Atoms], Place]],
+        depth: dict[int, int],
+        outer: Atoms,
+        chain: Sequence[Atoms],
+    ) -> Verdict:
+        sizes: dict[int, int] = {}
+        for cell in cells:
+            sizes.update(cell.loops)
+        inside = {c.root for c in cells}
+        nest = list(stored[0].loops)
+        work = 0
+        reading: dict[object, dict[tuple[int, Atoms], None]] = {}
+        largest: dict[object, tuple[int, Atoms]] = {}
+        for cell in cells:
+            mine = places[cell.number]
+            if cell.reduce is not None:
+                work += cell.inner_work * cell.points + cell.outer_work * cell.out_points
+            else:
+                times = sum(self._evaluations(cell, p, chain, nest) for p in mine.values())
+                work += (cell.inner_work + cell.outer_work) * times
+            for read in cell.reads:
+                if read.source in inside:
+                    continue
+                if read.bytes > largest.get(read.source, (-1, NOTHING))[0]:
+                    largest[read.source] = (read.bytes, read.atoms)
+                where = reading.setdefault(read.source, {})
+                if read.inside:
+                    where[(depth[cell.number], frozenset(cell.loops))] = None
+                else:
+                    where.update(dict.fromkeys(mine))
+        traffic = sum(c.out_bytes for c in stored)
+        for source, (count, atoms) in largest.items():
+            slab = count // max(1, prod([sizes[a] for a in outer & atoms]))
+            passes = 1 if slab <= self.target.l2_bytes // 2 else len(reading[source])
+            traffic += count * passes
+        width = prod([sizes[a] for a in outer])
+        contraction = any(c.contraction for c in cells)
+        return Verdict(self._time(work, traffic, width, contraction), outer, chain)
+
+    def _evaluations(self, cell: Cell, place: Place, chain: Sequence[Atoms], nest: Sequence[int]) -> int:
+        """How often an element-wise cell is computed at one place; it moves out of loops inside all of its own."""
+        kept = cell.kept
+        if kept == place.atoms:
+            return cell.points
+        if kept <= place.atoms and (any(kept <= atoms for atoms in chain) or kept == frozenset(nest[: len(kept)])):
+            return cell.points
+        times = max(cell.points, place.points)
+        return max(cell.points, times // TILE) if place.contraction else times
+
+    def _time(self, work: int, traffic: int, width: int, contraction: bool) -> int:
+        target = self.target
+        used = min(target.cores, max(1, width))
+        fraction = CONTRACTION_FRACTION if contraction else PLAIN_FRACTION
+        compute = work * fraction * PICO // target.flops_per_second
+        memory = traffic * PICO // target.bytes_per_second
+        # One core alone gets a large part of the memory bandwidth.
+        memory = memory * target.cores // min(target.cores, used * ALONE)
+        compute = compute * target.cores // used
+        # Arithmetic hides behind memory traffic only in part.
+        return self.launch + max(compute, memory) + min(compute, memory) // 2
+
+
+def depths(cells: Sequence[Cell]) -> dict[int, int]:
+    """How many reduces lie on the longest way to each cell inside the kernel, its own included."""
+    by_root = {c.root: c for c in cells}
+    depth: dict[int, int] = {}
+    for cell in cells:
+        below = 0
+        for read in cell.reads:
+            producer = by_root.get(read.source)
+            if producer is not None:
+                below = max(below, depth[producer.number])
+        depth[cell.number] = below + 1 if cell.reduce is not None else below
+    return depth
