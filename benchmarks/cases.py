@@ -140,28 +140,22 @@ def mlp_step() -> Case:
     return Case("mlp_step", "MLP 784-512-256-10 training step, batch 128", build, work)
 
 
-def cnn_step() -> Case:
-    """The shape of the demo: two 3x3 convolutions on 8x8 digits, pooling, two dense layers; batch 64."""
-    shapes: list[tuple[int, ...]] = [(32, 1, 3, 3), (64, 32, 3, 3), (128, 64 * 4 * 4), (10, 128)]
-    weights = [kaiming(shape, seed=n) for n, shape in enumerate(shapes)]
-    biases = [np.zeros(shape[0], np.float32) for shape in shapes]
-    x = uniform(64, 1, 8, 8, seed=7)
-    labels = np.random.default_rng(8).integers(0, 10, 64).astype(np.int32)
-
-    def forward(api: Any, x: Any, parameters: list[Any]) -> Any:
-        w1, w2, w3, w4, b1, b2, b3, b4 = parameters
-        x = api.conv2d(x, w1, bias=b1, padding=1).relu()
-        x = api.max_pool2d(api.conv2d(x, w2, bias=b2, padding=1).relu())
-        x = (x.reshape(64, 64 * 4 * 4) @ w3.T + b3).relu()
-        return x @ w4.T + b4
+def demo_step() -> Case:
+    """The network, batch and optimizer of `gradlet demo`: three convolutions with batch norm, two poolings, AdamW."""
+    channels = (1, 16, 32, 64)
+    convolutions = [kaiming((o, i, 3, 3), seed=n) for n, (i, o) in enumerate(zip(channels, channels[1:]))]
+    head = kaiming((10, 64 * 2 * 2), seed=5)
+    x = np.abs(uniform(125, 1, 8, 8, seed=7))
+    labels = np.random.default_rng(8).integers(0, 10, 125).astype(np.int32)
 
     def build(api: Any) -> Run:
-        return api.training_step(forward, [*weights, *biases], x, labels)
+        return api.demo_step(convolutions, head, x, labels)
 
-    work = 3 * 2 * 64 * (32 * 9 * 64 + 64 * 32 * 9 * 64 + 128 * 64 * 16 + 1280)
-    return Case("cnn_step", "digits CNN training step, batch 64", build, work)
+    pixels = (64, 64, 16)
+    work = sum(2 * p * 9 * i * o for p, i, o in zip(pixels, channels, channels[1:])) + 2 * 256 * 10
+    return Case("demo_step", "step of `gradlet demo` (digits CNN, batch 125)", build, 3 * 125 * work)
 
 
-STEPS: dict[str, Callable[[], Case]] = {"mlp_step": mlp_step, "cnn_step": cnn_step}
+STEPS: dict[str, Callable[[], Case]] = {"demo_step": demo_step, "mlp_step": mlp_step}
 
 CASES: dict[str, Callable[[], Case]] = {**OPS, **STEPS}

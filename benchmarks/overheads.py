@@ -63,7 +63,7 @@ api.TinyJit = lambda function: function
 api.Tensor.realize, kept = schedule, api.Tensor.realize
 api.tensor = lambda array: kept(api.Tensor(array).contiguous())
 result = {}
-for name in ("mlp_step", "cnn_step"):
+for name in ("mlp_step", "demo_step"):
     seconds, kernels, graph = [], [], []
     run = cases.CASES[name]().build(api)
     for _ in range(5):

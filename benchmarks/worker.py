@@ -72,8 +72,56 @@ class TorchApi:
 
         return run
 
+    def demo_step(
+        self, convolutions: list[np.ndarray], head: np.ndarray, x: np.ndarray, labels: np.ndarray
+    ) -> cases.Run:
+        torch = self.torch
+        layers: list[Any] = []
+        for n, weight in enumerate(convolutions):
+            layer = torch.nn.Conv2d(weight.shape[1], weight.shape[0], 3, padding=1, bias=False)
+            layer.weight.data.copy_(torch.from_numpy(weight))
+            layers += [layer, torch.nn.BatchNorm2d(weight.shape[0]), torch.nn.ReLU()]
+            layers += [torch.nn.MaxPool2d(2)] if n else []
+        last = torch.nn.Linear(head.shape[1], head.shape[0])
+        last.weight.data.copy_(torch.from_numpy(head))
+        last.bias.data.zero_()
+        network = torch.nn.Sequential(*layers, torch.nn.Flatten(), last)
+        optimizer = torch.optim.AdamW(network.parameters(), lr=0.005, weight_decay=0.05)
+        images, targets = torch.from_numpy(x), torch.from_numpy(labels.astype(np.int64))
+
+        def run() -> Any:
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(network(images), targets)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return run
+
     def values(self, result: Any) -> np.ndarray:
         return np.asarray(result.numpy())
+
+
+class TensorNetwork:
+    """The network of `gradlet demo` out of the layers of tinygrad or gradlet."""
+
+    def __init__(self, nn: Any, convolutions: list[Any], head: Any) -> None:
+        self.convolutions, self.norms = [], []
+        for weight in convolutions:
+            layer = nn.Conv2d(weight.shape[1], weight.shape[0], 3, padding=1, bias=False)
+            layer.weight.assign(weight).realize()
+            self.convolutions.append(layer)
+            self.norms.append(nn.BatchNorm(weight.shape[0]))
+        self.head = nn.Linear(head.shape[1], head.shape[0])
+        self.head.weight.assign(head).realize()
+        self.head.bias.assign(self.head.bias.zeros_like()).realize()
+
+    def __call__(self, x: Any) -> Any:
+        for n, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
+            x = norm(convolution(x)).relu()
+            if n:
+                x = x.max_pool2d((2, 2))
+        return self.head(x.flatten(1))
 
 
 class TensorApi:
@@ -136,13 +184,27 @@ class TensorApi:
             if hasattr(p, "is_param_"):
                 p.is_param_()
         optimizer = self.optim.SGD(params, lr=0.01, momentum=0.9)
+        return self.jitted_step(lambda images: forward(self, images, params), optimizer, x, labels)
+
+    def demo_step(
+        self, convolutions: list[np.ndarray], head: np.ndarray, x: np.ndarray, labels: np.ndarray
+    ) -> cases.Run:
+        nn = importlib.import_module(f"{self.package}.nn")
+        network = TensorNetwork(nn, [self.tensor(w) for w in convolutions], self.tensor(head))
+        parameters = importlib.import_module(f"{self.package}.nn.state").get_parameters(network)
+        optimizer = self.optim.AdamW(parameters, lr=0.005, weight_decay=0.05)
+        return self.jitted_step(network, optimizer, x, labels)
+
+    def jitted_step(
+        self, network: Callable[[Any], Any], optimizer: Any, x: np.ndarray, labels: np.ndarray
+    ) -> cases.Run:
         images, targets = self.tensor(x), self.tensor(labels)
 
         @self.TinyJit
         def step(a: Any, b: Any) -> Any:
             with self.training():
                 optimizer.zero_grad()
-                loss = forward(self, a, params).sparse_categorical_crossentropy(b)
+                loss = network(a).sparse_categorical_crossentropy(b)
                 loss.backward()
                 # One realize for the loss and the new parameters: both packages then schedule them together.
                 return loss.realize(*optimizer.schedule_step())
