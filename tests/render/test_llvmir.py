@@ -405,24 +405,25 @@ from gradlet.base.dtype import dtypes
 from tests.render.build import Build, execute
 from tests.render.test_llvmir import HOST
 build = Build()
-source, out = build.param(dtypes.float32, 64), build.param(dtypes.float32, 64)
+source, out = build.param(dtypes.{dtype}, 64), build.param(dtypes.{dtype}, 64)
 far = build.variable("far", -(2**60), 2**60)
 inside = far.lt(build.const(64)) & build.const(-1).lt(far)
 lanes = build.broadcast(inside, {lanes}) if {lanes} > 1 else inside
-x = build.load(source, far, {lanes}, lanes, build.const(5, dtypes.float32.vec({lanes})))
+x = build.load(source, far, {lanes}, lanes, build.const(1, dtypes.{dtype}.vec({lanes})))
 build.store(out, far, x, lanes)
 build.store(out, 0, x)
-arrays = [np.ones(64, np.float32), np.zeros(64, np.float32)]
+arrays = [np.zeros(64, "{dtype}"), np.zeros(64, "{dtype}")]
 for value in (2**44, -(2**44), 2**58):
     execute(build.program(), HOST, arrays, [value])
-    assert arrays[1][:{lanes}].tolist() == [5] * {lanes}
+    assert arrays[1][:{lanes}].tolist() == [1] * {lanes}
 print("no fault")
 """
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bool"])
 @pytest.mark.parametrize("lanes", [1, 8])
-def test_an_address_behind_a_false_guard_is_never_touched(lanes: int) -> None:
+def test_an_address_behind_a_false_guard_is_never_touched(lanes: int, dtype: str) -> None:
     """In a process of its own: a touch would be a segmentation fault."""
-    command = [sys.executable, "-c", GUARDED.format(lanes=lanes)]
+    command = [sys.executable, "-c", GUARDED.format(lanes=lanes, dtype=dtype)]
     done = subprocess.run(command, cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "no fault\n"), done.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes.util
 import os
-import platform
+import sys
 from functools import cache
 from itertools import count
 from typing import Any, Final
@@ -28,10 +28,12 @@ class Loaded:
         self._tracker._owned = True
 
     def __del__(self) -> None:
-        # Unloading changes the JIT's tables, as compiling does.
-        if self._tracker is not None:
-            with LOCK:
-                self._tracker = None
+        if sys.is_finalizing():
+            # A daemon thread may be stopped for good inside this code, or while it holds the lock.
+            self.keep_forever()
+            return
+        with LOCK:  # unloading changes the JIT's tables, as compiling does
+            self._tracker = None
 
 
 @cache
@@ -42,16 +44,9 @@ def _jit() -> Any:
         if found:
             llvm.load_library_permanently(found)
     target = host_target()
-    jit = llvm.create_lljit_compiler(target_machine(host_triple(target.triple), target.cpu, target.features, True))
+    jit = llvm.create_lljit_compiler(target_machine(target.triple, target.cpu, target.features, True))
     jit._owned = True  # never torn down: code may still run while the interpreter ends
     return jit
-
-
-def host_triple(triple: str) -> str:
-    """The triple for code that runs here: the target's, with this system's object format."""
-    if platform.system() == "Linux":
-        return triple
-    return str(binding().get_process_triple())
 
 
 def load(code: bytes, names: tuple[str, ...]) -> Loaded:

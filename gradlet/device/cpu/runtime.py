@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Final
 
-from gradlet.base import settings
+from gradlet.base import events, settings
 from gradlet.device.common import llvm
 from gradlet.device.common.hostmemory import HostAllocator
 from gradlet.device.cpu import pool
@@ -132,6 +132,8 @@ class CpuBackend:
         if code is None:
             code = llvm.emit_object(source, target, for_jit=True)
             diskcache.put(name, code)
+        elif events.active():
+            events.emit(events.CacheHit("disk", program.name))
         return code
 
     def load(self, name: str, code: bytes, program: LinearProgram) -> CpuProgram:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gradlet.base import events
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import DeviceError, RenderError
 from gradlet.base.settings import scope
@@ -130,7 +131,9 @@ def test_the_second_compilation_comes_from_disk(tmp_path: Path, monkeypatch: pyt
             raise AssertionError("compiled although the disk has it")
 
         monkeypatch.setattr(llvm, "emit_object", no_compiler)
-        assert backend.compile(program) == first
+        with events.record() as seen:
+            assert backend.compile(program) == first
+        assert seen == [events.CacheHit("disk", "scale")]
 
 
 def test_a_damaged_disk_entry_is_compiled_again(tmp_path: Path) -> None:
