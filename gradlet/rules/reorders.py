@@ -70,6 +70,7 @@ def multiplied_out(root: UOp) -> UOp | None:
 
 
 SUMS: Final = RuleSet("sums in normal form", "reorders", [
+    Rule((n + c) + d, n + (c + d)),
     Rule(op(Op.ADD, n, m), normal_sum, name="normal form of a sum"),
     Rule((n * c) * d, n * (c * d)),
     Rule(op(Op.MUL, op(Op.ADD, dtype="x"), const()), multiplied_out, name="multiply out"),
