@@ -48,8 +48,8 @@ def _target(asked: str, cores: int) -> Target:
     base = by_name(asked or runnable()[0])
     l1, l2, llc = cache_sizes()
     return replace(
-        base, triple=_triple(base), cores=cores, l1_bytes=l1 or base.l1_bytes, l2_bytes=l2 or base.l2_bytes, llc_bytes=llc or base.llc_bytes,
-        flops_per_second=base.flops_per_second // base.cores * cores,
+        base, triple=_triple(base), cores=cores, l1_bytes=l1 or base.l1_bytes, l2_bytes=l2 or base.l2_bytes,
+        llc_bytes=llc or base.llc_bytes, flops_per_second=base.flops_per_second // base.cores * cores,
         bytes_per_second=min(4, cores) * 15_000_000_000,
     )  # fmt: skip
 
