@@ -12,10 +12,11 @@ from typing import Any, Final
 from weakref import ref
 
 from gradlet.base.dtype import DType, as_scalar, dtypes
-from gradlet.base.errors import DTypeError
+from gradlet.base.errors import ArgumentError, DTypeError
 from gradlet.graph import infer
 from gradlet.ops.elementwise import ElementwiseMixin
-from gradlet.ops.op import COMMUTATIVE, COMPARE, Op
+from gradlet.ops.movement import MovementMixin
+from gradlet.ops.op import COMMUTATIVE, COMPARE, Op, VariableArg
 
 by_uid: Final = attrgetter("uid")
 
@@ -23,6 +24,7 @@ by_uid: Final = attrgetter("uid")
 # decided by looking up a signature.
 KIND_ZERO: Final = 62
 KIND_ONE: Final = 63
+SIG_SAME: Final = 1 << 24
 
 # Members of an enum are slow to reach through their class; the hot functions use these.
 _CONST: Final = Op.CONST
@@ -42,7 +44,7 @@ class _Entry(ref):  # type: ignore[type-arg]
     key: Any
 
 
-class UOp(ElementwiseMixin):
+class UOp(ElementwiseMixin, MovementMixin):
     """One operation of the graph. Two nodes with equal fields are the same object: compare with `is`.
 
     Attributes:
@@ -54,7 +56,7 @@ class UOp(ElementwiseMixin):
             It depends on history: never use it for keys, names or the order of emitted code.
         mask: bit `op` is set for every op in the subtree.
         kind: the op's number, or KIND_ZERO and KIND_ONE for the constants 0 and 1.
-        sig: op | kind of the first source << 8 | kind of the second source << 16.
+        sig: op | kind of the first source << 8 | kind of the second source << 16, and SIG_SAME if they are one node.
         stable: bit set for every rule set that is known to change nothing in the subtree.
         stamp, num: scratch of the traversal in progress.
     """
@@ -86,6 +88,33 @@ class UOp(ElementwiseMixin):
         if value.__class__ is int and dtype.kind == "x":
             return mk(_CONST, dtype, (), value)
         return mk(_CONST, dtype, (), as_scalar(value, dtype))
+
+    @staticmethod
+    def variable(name: str, low: int, high: int) -> UOp:
+        """An integer between `low` and `high` (both included) that is given at launch.
+
+        Raises:
+            ArgumentError: an empty range.
+        """
+        if not low <= high:
+            raise ArgumentError(f"variable {name!r}: the range [{low}, {high}] is empty")
+        return mk(Op.VARIABLE, dtypes.index, (), VariableArg(name, low, high))
+
+    def bind(self, value: int) -> UOp:
+        """This variable with a value.
+
+        Raises:
+            ArgumentError: not a variable, or a value outside its range.
+        """
+        if self.op is not Op.VARIABLE:
+            raise ArgumentError(f"bind: {self.op.name} is no variable; make one with Variable(name, low, high)")
+        if not self.arg.low <= value <= self.arg.high:
+            raise ArgumentError(f"bind: {value} is outside [{self.arg.low}, {self.arg.high}] of {self.arg.name!r}")
+        return mk(Op.BIND, dtypes.index, (self, UOp.const(dtypes.index, value)), None)
+
+    def move(self, op: Op, arg: Any) -> UOp:
+        """Apply a movement op."""
+        return mk(op, self.dtype, (self,), arg)
 
     def coerce(self, value: Any) -> UOp:
         """A Python scalar as a constant of this node's dtype; nodes pass unchanged.
@@ -251,6 +280,8 @@ def mk(op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
             return mk(op, dtype, (second, first), arg)
         mask |= first.mask | second.mask
         sig = op | first.kind << 8 | second.kind << 16
+        if first is second:
+            sig |= SIG_SAME
         kind: int = op
     elif count == 1:
         first = src[0]
@@ -268,7 +299,10 @@ def mk(op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     else:
         for source in src:
             mask |= source.mask
-        sig = op | src[0].kind << 8 | src[1].kind << 16
+        first, second = src[0], src[1]
+        sig = op | first.kind << 8 | second.kind << 16
+        if first is second:
+            sig |= SIG_SAME
         kind = op
     node = _new(UOp)
     node.op = op
@@ -300,36 +334,24 @@ next_stamp: Final = count(1).__next__
 
 def toposort(roots: Iterable[UOp]) -> list[UOp]:
     """All nodes below and including the roots, sources first, each once."""
+    out: list[UOp] = []
+    keep = out.append
     with stamp_lock:
         stamp = next_stamp()
-        out = []
+        stack = []
+        push, pop = stack.append, stack.pop
         for node in roots:
             if node.stamp != stamp:
                 node.stamp = stamp
-                out.append(node)
-        for node in out:  # grows while it is walked
+                push(node)
+        # Depth first: neighbours in memory are visited together, and the list is nearly sorted.
+        while stack:
+            node = pop()
+            keep(node)
             for source in node.src:
                 if source.stamp != stamp:
                     source.stamp = stamp
-                    out.append(source)
-    out.sort(key=by_uid)
-    return out
-
-
-def collect(roots: Iterable[UOp], stable: int) -> list[UOp]:
-    """Like `toposort`, without entering subgraphs that have all the `stable` bits."""
-    with stamp_lock:
-        stamp = next_stamp()
-        out = []
-        for node in roots:
-            if node.stamp != stamp and not node.stable & stable:
-                node.stamp = stamp
-                out.append(node)
-        for node in out:
-            for source in node.src:
-                if source.stamp != stamp and not source.stable & stable:
-                    source.stamp = stamp
-                    out.append(source)
+                    push(source)
     out.sort(key=by_uid)
     return out
 

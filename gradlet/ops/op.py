@@ -236,6 +236,7 @@ class Tail(IntEnum):
 
     EXACT = 0  # refuse unless it divides
     MASK = 1  # guard memory accesses
+    SHIFT = 2  # the last block begins earlier and overlaps the one before (only where computing twice does no harm)
 
 
 class Opt(NamedTuple):

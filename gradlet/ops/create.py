@@ -1,0 +1,215 @@
+"""Composed mixin: tensors made from nothing: constants, counting, identity and triangles."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, Self
+
+from gradlet.base.dtype import DType, dtypes, to_dtype
+from gradlet.base.errors import ArgumentError, ShapeError
+from gradlet.ops.arguments import sizes
+from gradlet.ops.rearrange import RearrangeMixin
+
+# Counting beyond this splits into rows and columns of a table of this many integers.
+COUNTER: Final = 4096
+
+
+class CreateMixin(RearrangeMixin):
+    """Creation. The hooks `constant` and `counter` come from whoever mixes this in."""
+
+    __slots__ = ()
+
+    @classmethod
+    def constant(cls, value: Any, shape: tuple[int, ...], dtype: DType, device: str | None, own: bool) -> Self:
+        """The same value everywhere; with `own`, a float result is distinct from every other for gradients."""
+        raise NotImplementedError
+
+    @classmethod
+    def counter(cls, size: int, device: str | None) -> Self:
+        """0, 1, ... size - 1 as int32, for size <= COUNTER."""
+        raise NotImplementedError
+
+    @classmethod
+    def full(cls, shape: Any, fill_value: Any, dtype: DType | str | None = None, device: str | None = None) -> Self:
+        """The same value everywhere; the type follows from the value unless given.
+
+        Raises:
+            ShapeError: a negative size.
+
+        >>> Tensor.full((2, 2), 7).tolist()
+        [[7, 7], [7, 7]]
+        """
+        chosen = dtypes.of(fill_value) if dtype is None else to_dtype(dtype)
+        wanted = sizes((shape,) if isinstance(shape, int) else tuple(shape), "full")
+        return cls.constant(fill_value, wanted, chosen, device, True)
+
+    @classmethod
+    def zeros(cls, *shape: Any, dtype: DType | str | None = None, device: str | None = None) -> Self:
+        """Zeros, of the default float type unless another is given.
+
+        Raises:
+            ShapeError: a negative size.
+
+        >>> Tensor.zeros(2).tolist()
+        [0.0, 0.0]
+        """
+        return cls.full(sizes(shape, "zeros"), 0, dtype or dtypes.default_float, device)
+
+    @classmethod
+    def ones(cls, *shape: Any, dtype: DType | str | None = None, device: str | None = None) -> Self:
+        """Ones, of the default float type unless another is given.
+
+        Raises:
+            ShapeError: a negative size.
+
+        >>> Tensor.ones(2).tolist()
+        [1.0, 1.0]
+        """
+        return cls.full(sizes(shape, "ones"), 1, dtype or dtypes.default_float, device)
+
+    def full_like(self, fill_value: Any, dtype: DType | str | None = None) -> Self:
+        """The same value everywhere, in this one's shape, type and device.
+
+        >>> Tensor([1, 2]).full_like(5).tolist()
+        [5, 5]
+        """
+        return self.constant(fill_value, self.shape, self.dtype if dtype is None else to_dtype(dtype), self.place, True)
+
+    def zeros_like(self, dtype: DType | str | None = None) -> Self:
+        """Zeros in this one's shape, type and device.
+
+        >>> Tensor([1, 2]).zeros_like().tolist()
+        [0, 0]
+        """
+        return self.full_like(0, dtype)
+
+    def ones_like(self, dtype: DType | str | None = None) -> Self:
+        """Ones in this one's shape, type and device.
+
+        >>> Tensor([1, 2]).ones_like().tolist()
+        [1, 1]
+        """
+        return self.full_like(1, dtype)
+
+    @property
+    def place(self) -> str | None:
+        """Device that holds the data; None for what any device can make (constants)."""
+        raise NotImplementedError
+
+    @classmethod
+    def positions(cls, count: int, device: str | None) -> Self:
+        """0, 1, ... count - 1, as int32 where it fits, else int64."""
+        if count <= COUNTER:
+            return cls.counter(count, device)
+        rows = -(-count // COUNTER)
+        high = cls.positions(rows, device)
+        if count > dtypes.int32.max:
+            high = high.cast(dtypes.int64)
+        table = high.reshape(rows, 1).mul(COUNTER).add(cls.counter(COUNTER, device).reshape(1, COUNTER))
+        return table.reshape(rows * COUNTER).shrink(((0, count),))
+
+    @classmethod
+    def arange(
+        cls, start: float, stop: float | None = None, step: float = 1, dtype: DType | str | None = None,
+        device: str | None = None,
+    ) -> Self:  # fmt: skip
+        """Numbers from `start` up to but without `stop`, `step` apart; `arange(n)` counts from 0.
+
+        The type is the default integer if all arguments are integers, else the default float.
+
+        Raises:
+            ArgumentError: step is zero.
+
+        >>> Tensor.arange(2, 8, 3).tolist()
+        [2, 5]
+        """
+        if stop is None:
+            start, stop = 0, start
+        if step == 0:
+            raise ArgumentError("arange: step may not be 0")
+        whole = all(isinstance(v, int) for v in (start, stop, step))
+        chosen = (dtypes.default_int if whole else dtypes.default_float) if dtype is None else to_dtype(dtype)
+        count = max(0, -((start - stop) // step) if whole else math.ceil((stop - start) / step))
+        if count == 0:
+            return cls.constant(0, (0,), chosen, device, False)
+        if whole:
+            last = start + (count - 1) * step
+            fits = all(-(2**31) <= v < 2**31 for v in (start, last, step))
+            numbers = cls.positions(int(count), device).cast(dtypes.int32 if fits else dtypes.int64)
+            # Adding also when start is 0: the result is a value of its own, never a view of the counter.
+            return numbers.mul(step).add(start).cast(chosen)
+        carrier = chosen if chosen.is_float and chosen.itemsize >= 4 else dtypes.float32
+        return cls.positions(int(count), device).cast(carrier).mul(float(step)).add(float(start)).cast(chosen)
+
+    @classmethod
+    def linspace(
+        cls, start: float, stop: float, steps: int, dtype: DType | str | None = None, device: str | None = None
+    ) -> Self:
+        """`steps` numbers evenly from `start` to `stop`, both included.
+
+        Raises:
+            ArgumentError: a negative number of steps.
+
+        >>> Tensor.linspace(0, 1, 5).tolist()
+        [0.0, 0.25, 0.5, 0.75, 1.0]
+        """
+        if steps < 0:
+            raise ArgumentError(f"linspace: steps must not be negative, got {steps}")
+        chosen = dtypes.default_float if dtype is None else to_dtype(dtype)
+        if steps < 2:
+            return cls.constant(start, (steps,), chosen, device, True)
+        carrier = chosen if chosen.is_float and chosen.itemsize >= 4 else dtypes.float32
+        step = (stop - start) / (steps - 1)
+        number = cls.positions(steps, device)
+        upward = number.cast(carrier).mul(step).add(float(start))
+        downward = number.mul(-1).add(steps - 1).cast(carrier).mul(-step).add(float(stop))
+        return number.lt(steps // 2).where(upward, downward).cast(chosen)
+
+    @classmethod
+    def eye(cls, n: int, m: int | None = None, dtype: DType | str | None = None, device: str | None = None) -> Self:
+        """Ones on the diagonal of an n x m matrix (m is n when not given), zeros elsewhere.
+
+        >>> Tensor.eye(2).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+        """
+        rows, columns = sizes((n, n if m is None else m), "eye")
+        chosen = dtypes.default_float if dtype is None else to_dtype(dtype)
+        one = cls.constant(1, (rows, columns), chosen, device, True)
+        if 0 in (rows, columns):
+            return one
+        return _below(one, -1).where(0, _below(one, 0).where(one, 0))
+
+    def tril(self, diagonal: int = 0) -> Self:
+        """The lower triangle of the last two axes, up to and with this diagonal; zeros elsewhere.
+
+        >>> Tensor([[1, 2], [3, 4]]).tril().tolist()
+        [[1, 0], [3, 4]]
+        """
+        if 0 in self.shape:
+            return self
+        return _below(self, diagonal).where(self, 0)
+
+    def triu(self, diagonal: int = 0) -> Self:
+        """The upper triangle of the last two axes, from this diagonal on; zeros elsewhere.
+
+        >>> Tensor([[1, 2], [3, 4]]).triu().tolist()
+        [[1, 2], [0, 4]]
+        """
+        if 0 in self.shape:
+            return self
+        return _below(self, diagonal - 1).where(0, self)
+
+    def positions_along(self, axis: int) -> Self:
+        """The index on `axis` of every element, shaped to broadcast against this."""
+        count = self.shape[axis]
+        return self.positions(count, self.place).reshape([count if a == axis else 1 for a in range(self.ndim)])
+
+
+def _below(like: CreateMixin, diagonal: int) -> Any:
+    """True on and below this diagonal of the last two axes."""
+    if like.ndim < 2:
+        raise ShapeError(f"tril, triu: need at least 2 axes, got shape {like.shape}")
+    rows, columns = like.shape[-2:]
+    row = like.positions(rows, like.place).reshape(rows, 1)
+    column = like.positions(columns, like.place).reshape(1, columns)
+    return column.lt(row.add(diagonal + 1))

@@ -1,0 +1,376 @@
+"""Composed mixin: reading and updating by index. Tensor indices cost as much as they name elements, never the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from operator import index as as_integer
+from typing import Any, Final, NamedTuple, Self
+
+from gradlet.base.dtype import dtypes
+from gradlet.base.errors import ArgumentError, IndexingError, ShapeError
+from gradlet.ops.arguments import axis_number, broadcast_shapes
+from gradlet.ops.create import CreateMixin
+from gradlet.ops.op import AxesArg, Op, identity_element
+
+SCATTER_OPS: Final = {
+    "sum": Op.ADD, "add": Op.ADD, "prod": Op.MUL, "multiply": Op.MUL, "amax": Op.MAX, "amin": Op.MIN, "mean": Op.ADD,
+}  # fmt: skip
+
+
+class IndexPlan(NamedTuple):
+    """What `x[index]` means.
+
+    Attributes:
+        basic: the view by integers, slices and None; axes with a tensor index are still whole.
+        tensors: the tensor index of some axes of `basic`, by axis number.
+    """
+
+    basic: Any
+    tensors: dict[int, Any]
+
+
+class IndexMixin(CreateMixin):
+    """Indexing. The hooks `gather_rows`, `scatter_rows`, `as_index` and `mask_positions` come from the user of this."""
+
+    __slots__ = ()
+
+    def gather_rows(self, index: Self) -> Self:
+        """Rows of this (first axis) by number: shape of `index`, then the rest of this one's. 0 outside the table."""
+        raise NotImplementedError
+
+    def scatter_rows(self, index: Self, values: Self, op: Op | None) -> Self:
+        """This with rows updated in index order; `op` combines with what is there, None replaces."""
+        raise NotImplementedError
+
+    def as_index(self, value: Any, size: int, axis: int) -> Self:
+        """A list, array or tensor as an index tensor for an axis of `size`.
+
+        Raises:
+            IndexingError: not integers, or out of range and known now.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def is_index_tensor(value: Any) -> bool:
+        """Whether this part of an index selects by data: a list, an array, a tensor."""
+        raise NotImplementedError
+
+    def mask_positions(self, mask: Any) -> list[Self]:
+        """For a bool mask the index tensor of each of its axes; for other values none.
+
+        Raises:
+            IndexingError: the number of selected elements is not known without computing the mask.
+        """
+        raise NotImplementedError
+
+    # reading
+    def __getitem__(self, index: Any) -> Self:
+        """Part of this, as numpy and torch have it.
+
+        Args:
+            index: integers, slices (any step but 0), None (new axis), `...`, lists, integer tensors, realised bool
+                masks, and tuples of these. Tensor indices broadcast together; where numbers in them lie outside the
+                axis the result is 0.
+
+        Raises:
+            IndexingError: an integer out of range, too many indices, or something that is no index.
+            ShapeError: index tensors that do not broadcast.
+
+        >>> x = Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x[1, ::-1].tolist(), x[:, [0, 2]].tolist()
+        ([6, 5, 4], [[1, 3], [4, 6]])
+        """
+        if index.__class__ is int and self.shape:
+            size = self.shape[0]
+            if not -size <= index < size:
+                raise IndexingError(f"index {index} is out of range for axis 0 of size {size}")
+            row = index + size if index < 0 else index
+            return self.shrink(((row, row + 1),)).reshape(self.shape[1:])
+        plan = self.index_plan(index)
+        basic: Self = plan.basic
+        return basic.gather_axes(plan.tensors) if plan.tensors else basic
+
+    def index_plan(self, index: Any) -> IndexPlan:
+        """Split an index into the view it takes and the tensor indices that remain."""
+        parts = self._aligned(index if isinstance(index, tuple) else (index,))
+        bounds: list[tuple[int, int]] = []
+        steps: list[int] = []
+        backwards: list[int] = []
+        result_shape: list[int] = []
+        tensors: dict[int, Self] = {}
+        axis = 0
+        for part in parts:
+            if part is None:
+                result_shape.append(1)
+                continue
+            size = self.shape[axis]
+            if isinstance(part, slice):
+                low, high, step, count = _slice_of(part, size, axis)
+                if step < 0:
+                    backwards.append(axis)
+                bounds.append((low, high))
+                steps.append(abs(step))
+                result_shape.append(count)
+            elif self.is_index_tensor(part):
+                tensors[len(result_shape)] = self.as_index(part, size, axis)
+                bounds.append((0, size))
+                steps.append(1)
+                result_shape.append(size)
+            else:
+                number = _integer_of(part, size, axis)
+                bounds.append((number, number + 1))
+                steps.append(1)
+            axis += 1
+        view = self.shrink(bounds)
+        if backwards:
+            view = view.move(Op.FLIP, AxesArg(tuple(backwards)))
+        if any(s != 1 for s in steps):
+            view = view.take_every(steps)
+        return IndexPlan(view.reshape(result_shape), tensors)
+
+    def _aligned(self, parts: Sequence[Any]) -> list[Any]:
+        """One part an axis (and the Nones): the ellipsis spelled out, masks replaced by positions."""
+        spelled: list[Any] = []
+        for part in parts:
+            spelled.extend(self.mask_positions(part) or [part])
+        named = sum(1 for p in spelled if p is not None and p is not Ellipsis)
+        if named > self.ndim:
+            raise IndexingError(f"{named} indices for a tensor of {self.ndim} axes, shape {self.shape}")
+        where = [i for i, p in enumerate(spelled) if p is Ellipsis]
+        if len(where) > 1:
+            raise IndexingError("an index may contain one '...' only")
+        position = where[0] if where else len(spelled)
+        rest = [slice(None)] * (self.ndim - named)
+        return spelled[:position] + rest + spelled[position + len(where) :]
+
+    def _linear_index(self, tensors: dict[int, Self]) -> Self:
+        """Row numbers in the table made of the indexed axes joined in order; -1 where any is out of range."""
+        axes = sorted(tensors)
+        shape = broadcast_shapes([tensors[a].shape for a in axes], "index")
+        count = prod(self.shape[a] for a in axes)
+        wide = dtypes.int64 if count > dtypes.int32.max else dtypes.int32
+        linear: Self | None = None
+        valid: Self | None = None
+        for axis in axes:
+            size = self.shape[axis]
+            number = tensors[axis]
+            if number.dtype.itemsize < 4 or wide is dtypes.int64:
+                number = number.cast(wide)
+            if not number.dtype.is_unsigned:
+                number = number.lt(0).where(number.add(size), number)
+            if len(axes) > 1:
+                inside = number.lt(size) if number.dtype.is_unsigned else number.lt(size).bitwise_and(number.gt(-1))
+                valid = inside if valid is None else valid.bitwise_and(inside)
+            linear = number if linear is None else linear.mul(size).add(number)
+        assert linear is not None
+        if valid is not None:
+            linear = valid.where(linear, -1)
+        return linear.expand(shape)
+
+    def _indexed_axes_first(self, axes: Sequence[int]) -> Self:
+        """The indexed axes moved to the front and joined into one."""
+        rest = [a for a in range(self.ndim) if a not in axes]
+        moved = self.permute([*axes, *rest])
+        return moved.reshape((prod(self.shape[a] for a in axes), *[self.shape[a] for a in rest]))
+
+    def gather_axes(self, tensors: dict[int, Self]) -> Self:
+        """Index some axes by tensors that broadcast together."""
+        axes = sorted(tensors)
+        linear = self._linear_index(tensors)
+        picked = self._indexed_axes_first(axes).gather_rows(linear)
+        if axes != list(range(axes[0], axes[0] + len(axes))) or axes[0] == 0:
+            return picked
+        # Adjacent index tensors: their axes stand where the indexed axes stood.
+        front = linear.ndim
+        order = [front + a for a in range(axes[0])] + list(range(front)) + list(range(front + axes[0], picked.ndim))
+        return picked.permute(order)
+
+    def scatter_axes(self, tensors: dict[int, Self], value: Self) -> Self:
+        """This with `x[tensors] = value`; the last of several values for one element stays."""
+        axes = sorted(tensors)
+        linear = self._linear_index(tensors)
+        rest = [a for a in range(self.ndim) if a not in axes]
+        front = linear.ndim
+        picked_shape = linear.shape + tuple([self.shape[a] for a in rest])
+        adjacent = axes == list(range(axes[0], axes[0] + len(axes))) and axes[0] > 0
+        if adjacent:
+            shown = picked_shape[front : front + axes[0]] + linear.shape + picked_shape[front + axes[0] :]
+            value = value.broadcast_into(shown, "setitem")
+            before = axes[0]
+            value = value.permute([*range(before, before + front), *range(before), *range(before + front, value.ndim)])
+        else:
+            value = value.broadcast_into(picked_shape, "setitem")
+        if 0 in picked_shape:
+            return self
+        table = self._indexed_axes_first(axes)
+        updated = table.scatter_rows(linear, value.cast(self.dtype), None)
+        moved = updated.reshape([self.shape[a] for a in [*axes, *rest]])
+        order = [*axes, *rest]
+        return moved.permute([order.index(a) for a in range(self.ndim)])
+
+    def broadcast_into(self, shape: tuple[int, ...], what: str) -> Self:
+        """This stretched to exactly `shape`; leading axes of size 1 may be dropped, as numpy allows in assignment.
+
+        Raises:
+            ShapeError: it does not fit.
+        """
+        own = self.shape
+        while len(own) > len(shape) and own[0] == 1:
+            own = own[1:]
+        if len(own) > len(shape) or any(have not in (1, want) for have, want in zip(own[::-1], shape[::-1])):
+            raise ShapeError(f"{what}: a value of shape {self.shape} does not fit into shape {shape}")
+        return self.reshape(own).expand(shape)
+
+    # by coordinates
+    def _coordinates(self, dim: int, index: Self, what: str) -> tuple[int, Self]:
+        """The axis, and for every element of `index` its place in the flattened tensor (-1 out of range)."""
+        if index.ndim != self.ndim:
+            raise ShapeError(f"{what}: index of shape {index.shape} must have as many axes as shape {self.shape}")
+        if not index.dtype.is_int:
+            raise IndexingError(f"{what}: index must hold integers, got {index.dtype}; cast it")
+        axis = axis_number(dim, self.ndim, what)
+        for a, (small, large) in enumerate(zip(index.shape, self.shape)):
+            if a != axis and small > large:
+                raise ShapeError(f"{what}: index of shape {index.shape} is larger than shape {self.shape} on axis {a}")
+        size = self.shape[axis] if self.shape else 1
+        wide = dtypes.int64 if self.numel() > dtypes.int32.max else dtypes.int32
+        number = index.cast(wide) if index.dtype.itemsize < 4 or wide is dtypes.int64 else index
+        place: Self | None = None
+        for a in range(self.ndim):
+            part = number if a == axis else index.positions_along(a).cast(number.dtype)
+            stride = prod(self.shape[a + 1 :])
+            part = part.mul(stride) if stride != 1 else part
+            place = part if place is None else place.add(part)
+        if place is None:
+            return axis, number
+        inside = number.lt(size) if number.dtype.is_unsigned else number.lt(size).bitwise_and(number.gt(-1))
+        return axis, inside.where(place, place.const_like(-1))
+
+    def gather(self, dim: int, index: Self) -> Self:
+        """`result[i][j] = self[i][index[i][j]]` for dim 1, and so on; 0 where the index is out of range.
+
+        Args:
+            dim: the axis that `index` selects on.
+            index: integers, as many axes as this, no larger than this on the other axes.
+
+        Raises:
+            ShapeError: shapes do not fit.
+            IndexingError: no such axis, or an index that is not integer.
+
+        >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
+        [[2], [3]]
+        """
+        _, place = self._coordinates(dim, index, "gather")
+        return self.flatten().gather_rows(place)
+
+    def scatter(self, dim: int, index: Self, src: Any, reduce: str | None = None) -> Self:
+        """`self[i][index[i][j]] = src[i][j]` for dim 1, and so on; the last value for a place stays.
+
+        Args:
+            dim: the axis that `index` selects on.
+            index: integers; out of range is skipped.
+            src: a number, or a tensor at least as large as `index`.
+            reduce: None to replace, "add" or "multiply".
+
+        Raises:
+            ShapeError: shapes do not fit.
+            ArgumentError: another `reduce`.
+
+        >>> Tensor([0, 0, 0]).scatter(0, Tensor([2, 0]), Tensor([5, 6])).tolist()
+        [6, 0, 5]
+        """
+        if reduce not in (None, "add", "multiply"):
+            raise ArgumentError(f"scatter: reduce {reduce!r} is not None, 'add' or 'multiply'")
+        return self._scatter(dim, index, src, None if reduce is None else SCATTER_OPS[reduce], "scatter")
+
+    def _scatter(self, dim: int, index: Self, src: Any, op: Op | None, what: str) -> Self:
+        _, place = self._coordinates(dim, index, what)
+        values = self.coerce(src).cast(self.dtype)
+        if values.ndim == index.ndim and index.ndim:
+            if any(s < i for s, i in zip(values.shape, index.shape)):
+                raise ShapeError(f"{what}: src of shape {values.shape} is smaller than index of shape {index.shape}")
+            values = values.shrink([(0, i) for i in index.shape])
+        values = values.broadcast_into(index.shape, what)
+        if 0 in index.shape:
+            return self
+        return self.flatten().scatter_rows(place.flatten(), values.flatten(), op).reshape(self.shape)
+
+    def scatter_reduce(self, dim: int, index: Self, src: Self, reduce: str, include_self: bool = True) -> Self:
+        """Combine `src` into the places that `index` names.
+
+        Args:
+            reduce: "sum", "prod", "mean", "amax" or "amin".
+            include_self: whether what is there takes part.
+
+        Raises:
+            ArgumentError: another `reduce`.
+
+        >>> Tensor([1, 1]).scatter_reduce(0, Tensor([0, 0]), Tensor([5, 6]), "sum").tolist()
+        [12, 1]
+        """
+        if reduce not in ("sum", "prod", "mean", "amax", "amin"):
+            raise ArgumentError(f"scatter_reduce: reduce {reduce!r} is not sum, prod, mean, amax or amin")
+        op = SCATTER_OPS[reduce]
+        start = self
+        if not include_self:
+            neutral = identity_element(op, self.dtype)
+            start = self._scatter(dim, index, neutral, None, "scatter_reduce")
+        result = start._scatter(dim, index, src, op, "scatter_reduce")
+        if reduce != "mean":
+            return result
+        ones = index.const_like(1, dtype=dtypes.int32)
+        count = self.const_like(1 if include_self else 0, dtype=dtypes.int32)._scatter(dim, index, ones, Op.ADD, "mean")
+        count = count.lt(1).where(1, count)
+        return result.fdiv(count) if self.dtype.is_float else result.floordiv(count)
+
+    def index_select(self, dim: int, index: Self) -> Self:
+        """Rows along `dim` by number.
+
+        >>> Tensor([[1, 2], [3, 4]]).index_select(1, Tensor([1])).tolist()
+        [[2], [4]]
+        """
+        axis = axis_number(dim, self.ndim, "index_select")
+        return self.gather_axes({axis: self.as_index(index, self.shape[axis], axis)})
+
+    def one_hot(self, num_classes: int) -> Self:
+        """A new last axis of `num_classes` with 1 at the number this holds, 0 elsewhere (everywhere if out of range).
+
+        Raises:
+            ArgumentError: this does not hold integers.
+
+        >>> Tensor([1, 0]).one_hot(3).tolist()
+        [[0, 1, 0], [1, 0, 0]]
+        """
+        if not self.dtype.is_int:
+            raise ArgumentError(f"one_hot: needs integers, got {self.dtype}; cast it")
+        if num_classes < 1:
+            raise ArgumentError(f"one_hot: num_classes must be positive, got {num_classes}")
+        return self.unsqueeze(-1).eq(self.positions(num_classes, self.place)).cast(dtypes.int64)
+
+
+def _integer_of(part: Any, size: int, axis: int) -> int:
+    try:
+        if isinstance(part, bool):
+            raise TypeError
+        number = as_integer(part)
+    except TypeError:
+        raise IndexingError(
+            f"index {part!r} on axis {axis} is no index; use integers, slices, None, ..., lists or integer tensors"
+        ) from None
+    if not -size <= number < size:
+        raise IndexingError(f"index {number} is out of range for axis {axis} of size {size}")
+    return number + size if number < 0 else number
+
+
+def _slice_of(part: slice, size: int, axis: int) -> tuple[int, int, int, int]:
+    """(low, high, step, count): the box that the slice walks, forwards or backwards."""
+    try:
+        start, stop, step = part.indices(size)
+    except (TypeError, ValueError) as error:
+        raise IndexingError(f"slice {part} on axis {axis}: {error}; bounds are integers or None, the step is not 0") from None
+    count = len(range(start, stop, step))
+    if not count:
+        return 0, 0, 1, 0
+    last = start + (count - 1) * step
+    return min(start, last), max(start, last) + 1, step, count

@@ -1,0 +1,562 @@
+"""Composed mixin: element-wise mathematics spelled with the core ops, as exact as they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, Self
+
+from gradlet.base.dtype import dtypes
+from gradlet.base.errors import ArgumentError, DTypeError
+from gradlet.ops.op import Op
+from gradlet.ops.reduce import ReduceMixin
+
+# Polynomials, lowest power first, fitted by least squares at Chebyshev nodes to double precision values.
+# erf(x) = x * P(x * x) for |x| <= 1; below 1.4e-7 from erf in float32.
+ERF_NEAR: Final = (
+    1.1283791658815026, -0.37612626903580426, 0.11283597463488132, -0.02685432879606999, 0.005189311942682525,
+    -0.0008018854992645126, 7.882497109255186e-05,
+)  # fmt: skip
+# log(1 - erf(x)) = P(x) for 1 <= x <= 4.2, beyond which erf is 1 in float32.
+ERF_FAR: Final = (
+    7.610528165180597e-05, -1.1290650916440836, -0.6342005091647706, -0.10740809006007752, 0.024602052816456957,
+    -0.00399291303734605, 0.00040151620217678506, -1.8571407334456938e-05,
+)  # fmt: skip
+# atan(x) = x * P(x * x) for |x| <= tan(pi / 8); below 4e-8 from atan in float32.
+ATAN: Final = (
+    0.9999999993574632, -0.3333330628821707, 0.19998145563148959, -0.14238772301935648, 0.10563787657613276,
+    -0.06009974761222672,
+)  # fmt: skip
+
+
+class MathMixin(ReduceMixin):
+    """Element-wise functions. Integers become the default float where the result is not an integer."""
+
+    __slots__ = ()
+
+    def where(self, if_true: Any, if_false: Any) -> Self:
+        """`if_true` where this is True (not zero), else `if_false`; all three broadcast.
+
+        >>> (Tensor([1, 5]) > 2).where(Tensor([10, 20]), 0).tolist()
+        [0, 20]
+        """
+        raise NotImplementedError
+
+    # division and remainders
+    def div(self, other: Any, rounding_mode: str | None = None) -> Self:
+        """True division; integers become floats.
+
+        Args:
+            other: the divisor.
+            rounding_mode: None, "trunc" (toward zero) or "floor".
+
+        Raises:
+            ArgumentError: another rounding mode.
+
+        >>> Tensor([7, -7]).div(2, rounding_mode="floor").tolist()
+        [3, -4]
+        """
+        if rounding_mode is None:
+            return self.fdiv(other)
+        if rounding_mode == "floor":
+            return self.floordiv(other)
+        if rounding_mode != "trunc":
+            raise ArgumentError(f"div: rounding_mode {rounding_mode!r} is not one of None, 'trunc', 'floor'")
+        other = self.coerce(other)
+        if self.dtype.is_float or other.dtype.is_float:
+            return self.fdiv(other).trunc()
+        quotient = self.floordiv(other)
+        # Rounded down; one more where the exact result is negative and not whole.
+        inexact = self.ne(quotient.mul(other)).bitwise_and(self.lt(0).ne(other.lt(0)))
+        return inexact.where(quotient.add(1), quotient)
+
+    def idiv(self, other: Any) -> Self:
+        """Division rounded toward zero, as C has it.
+
+        >>> Tensor([7, -7]).idiv(2).tolist()
+        [3, -3]
+        """
+        return self.div(other, rounding_mode="trunc")
+
+    def __truediv__(self, other: Any) -> Self:
+        return self.fdiv(other)
+
+    def __rtruediv__(self, other: Any) -> Self:
+        return self.coerce(other).fdiv(self)
+
+    def reciprocal(self) -> Self:
+        """`1 / self`.
+
+        >>> Tensor([2.0, 4.0]).reciprocal().tolist()
+        [0.5, 0.25]
+        """
+        one = self.same_float("reciprocal")
+        return one.coerce(1.0).fdiv(one)
+
+    # powers
+    def pow(self, exponent: Any, reverse: bool = False) -> Self:
+        """`self ** exponent`, or the reverse. Integer powers are exact.
+
+        Args:
+            exponent: number or tensor; broadcasts.
+            reverse: compute `exponent ** self`.
+
+        Raises:
+            DTypeError: an integer tensor to a negative constant power, which is no integer.
+
+        >>> Tensor([3, -3]).pow(3).tolist()
+        [27, -27]
+        """
+        if reverse:
+            return self.coerce(exponent).pow(self)
+        if isinstance(exponent, bool) or not isinstance(exponent, (int, float)):
+            return self._pow_tensor(self.coerce(exponent))
+        if isinstance(exponent, int) or exponent.is_integer():
+            whole = int(exponent)
+            if isinstance(exponent, float) and not self.dtype.is_float:
+                return self.same_float("pow").pow(exponent)
+            if not self.dtype.is_float and whole < 0:
+                raise DTypeError(f"pow: {self.dtype} to the power {exponent} is no integer; cast the base to a float first")
+            if abs(whole) <= 16 or not self.dtype.is_float:
+                power = self._multiplied(abs(whole))
+                return power.reciprocal() if whole < 0 else power
+        base = self.same_float("pow")
+        if exponent == 0.5:
+            return base.sqrt()
+        if exponent == -0.5:
+            return base.rsqrt()
+        return base.alu(Op.POW, base.coerce(float(exponent)))
+
+    def _multiplied(self, exponent: int) -> Self:
+        """The power by repeated squaring; exponent 0 gives 1."""
+        if self.dtype is dtypes.bool:
+            return self.cast(dtypes.default_int)._multiplied(exponent)
+        if exponent == 0:
+            return self.const_like(1)
+        result: Self | None = None
+        square = self
+        while True:
+            if exponent & 1:
+                result = square if result is None else result.mul(square)
+            exponent >>= 1
+            if not exponent:
+                return result if result is not None else square
+            square = square.mul(square)
+
+    def _pow_tensor(self, exponent: Self) -> Self:
+        if self.dtype.is_float or exponent.dtype.is_float:
+            base = self.same_float("pow")
+            return base.alu(Op.POW, exponent.same_float("pow"))
+        base = self.cast(dtypes.default_int) if self.dtype is dtypes.bool else self
+        left = exponent.cast(dtypes.default_int) if exponent.dtype is dtypes.bool else exponent
+        # Square and multiply over the bits of the exponent: exact, and wraps as integers do.
+        square, negative = base, left.lt(0)
+        result = base.const_like(1)
+        for bit in range(left.dtype.bits - (0 if left.dtype.is_unsigned else 1)):
+            result = left.bitwise_and(1 << bit).ne(0).where(result.mul(square), result)
+            square = square.mul(square)
+        if left.dtype.is_unsigned:
+            return result
+        # 1 / base ** n is whole for the bases 1 and -1 only.
+        minus_one = left.bitwise_and(1).ne(0).where(-1, 1)
+        inverse = base.eq(1).where(1, base.eq(-1).where(minus_one.cast(base.dtype), 0))
+        return negative.where(inverse.cast(base.dtype), result)
+
+    def __pow__(self, other: Any) -> Self:
+        return self.pow(other)
+
+    def __rpow__(self, other: Any) -> Self:
+        return self.pow(other, reverse=True)
+
+    def square(self) -> Self:
+        """`self * self`.
+
+        >>> Tensor([3.0]).square().item()
+        9.0
+        """
+        return self.mul(self)
+
+    def rsqrt(self) -> Self:
+        """`1 / sqrt(self)`.
+
+        >>> Tensor([4.0]).rsqrt().item()
+        0.5
+        """
+        return self.sqrt().reciprocal()
+
+    # logarithms
+    def log10(self) -> Self:
+        """Base 10 logarithm.
+
+        >>> Tensor([1.0]).log10().item()
+        0.0
+        """
+        return self.log2().mul(math.log10(2.0))
+
+    def log1p(self) -> Self:
+        """`log(1 + self)`, exact also for small values.
+
+        >>> Tensor([0.0]).log1p().item()
+        0.0
+        """
+        x = self.same_float("log1p")
+        near = x.abs().lt(0.25)
+        small = near.where(x, 0.0)
+        ratio = small.fdiv(small.add(2.0))
+        # log(1 + x) = 2 atanh(x / (2 + x)), by its series.
+        series = ratio.mul(2.0).mul(ratio.mul(ratio)._polynomial((1.0, 1 / 3, 1 / 5, 1 / 7, 1 / 9)))
+        return near.where(series, x.add(1.0).log())
+
+    def expm1(self) -> Self:
+        """`exp(self) - 1`.
+
+        >>> Tensor([0.0]).expm1().item()
+        0.0
+        """
+        x = self.same_float("expm1")
+        # Small values by the series, where the subtraction would cancel.
+        near = x.abs().lt(0.1)
+        small = near.where(x, 0.0)
+        series = small.mul(small._polynomial((1.0, 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720)))
+        return near.where(series, x.exp().sub(1.0))
+
+    def logaddexp(self, other: Any) -> Self:
+        """`log(exp(self) + exp(other))` without overflow; -inf with -inf is -inf.
+
+        >>> Tensor([0.0]).logaddexp(Tensor([-float("inf")])).item()
+        0.0
+        """
+        x = self.same_float("logaddexp")
+        y = x.coerce(other).same_float("logaddexp")
+        top = x.maximum(y)
+        # Infinities subtracted from themselves are NaN, so they are not the reference.
+        top = top.isfinite().where(top, 0.0)
+        return x.sub(top).exp().add(y.sub(top).exp()).log().add(top)
+
+    # trigonometry
+    def cos(self) -> Self:
+        """Cosine of radians.
+
+        >>> Tensor([0.0]).cos().item()
+        1.0
+        """
+        half = self.same_float("cos").mul(0.5).sin()
+        return half.mul(half).mul(-2.0).add(1.0)
+
+    def tan(self) -> Self:
+        """Tangent of radians.
+
+        >>> Tensor([0.0]).tan().item()
+        0.0
+        """
+        x = self.same_float("tan")
+        return x.sin().fdiv(x.cos())
+
+    def atan(self) -> Self:
+        """Inverse tangent, in radians.
+
+        >>> Tensor([0.0]).atan().item()
+        0.0
+        """
+        x = self.same_float("atan")
+        size = x.abs()
+        # Two reductions of the argument leave [0, tan(pi / 8)].
+        inverted = size.gt(1.0)
+        y = inverted.where(inverted.where(size, 1.0).reciprocal(), size)
+        turned = y.gt(math.tan(math.pi / 8))
+        z = turned.where(y.sub(1.0).fdiv(y.add(1.0)), y)
+        angle = z.mul(z.mul(z)._polynomial(ATAN))
+        angle = turned.where(angle.add(math.pi / 4), angle)
+        angle = inverted.where(angle.neg().add(math.pi / 2), angle)
+        return x.lt(0.0).where(angle.neg(), angle)
+
+    def asin(self) -> Self:
+        """Inverse sine, in radians; NaN outside [-1, 1].
+
+        >>> Tensor([0.0]).asin().item()
+        0.0
+        """
+        x = self.same_float("asin")
+        return x.fdiv(x.neg().add(1.0).mul(x.add(1.0)).sqrt()).atan()
+
+    def acos(self) -> Self:
+        """Inverse cosine, in radians; NaN outside [-1, 1].
+
+        >>> Tensor([1.0]).acos().item()
+        0.0
+        """
+        x = self.same_float("acos")
+        # acos(x) = 2 atan(sqrt((1 - x) / (1 + x)))
+        return x.neg().add(1.0).fdiv(x.add(1.0)).sqrt().atan().mul(2.0)
+
+    def sinh(self) -> Self:
+        """Hyperbolic sine.
+
+        >>> Tensor([0.0]).sinh().item()
+        0.0
+        """
+        x = self.same_float("sinh")
+        return x.exp().sub(x.neg().exp()).mul(0.5)
+
+    def cosh(self) -> Self:
+        """Hyperbolic cosine.
+
+        >>> Tensor([0.0]).cosh().item()
+        1.0
+        """
+        x = self.same_float("cosh")
+        return x.exp().add(x.neg().exp()).mul(0.5)
+
+    def tanh(self) -> Self:
+        """Hyperbolic tangent; finite gradients everywhere.
+
+        >>> Tensor([0.0]).tanh().item()
+        0.0
+        """
+        x = self.same_float("tanh")
+        return x.mul(2.0).sigmoid().mul(2.0).add(-1.0)
+
+    def asinh(self) -> Self:
+        """Inverse hyperbolic sine.
+
+        >>> Tensor([0.0]).asinh().item()
+        0.0
+        """
+        x = self.same_float("asinh")
+        size = x.abs()
+        value = size.add(size.mul(size).fdiv(size.mul(size).add(1.0).sqrt().add(1.0))).log1p()
+        return x.lt(0.0).where(value.neg(), value)
+
+    def acosh(self) -> Self:
+        """Inverse hyperbolic cosine; NaN below 1.
+
+        >>> Tensor([1.0]).acosh().item()
+        0.0
+        """
+        x = self.same_float("acosh")
+        return x.add(x.sub(1.0).sqrt().mul(x.add(1.0).sqrt())).log()
+
+    def atanh(self) -> Self:
+        """Inverse hyperbolic tangent; NaN outside [-1, 1].
+
+        >>> Tensor([0.0]).atanh().item()
+        0.0
+        """
+        x = self.same_float("atanh")
+        return x.mul(2.0).fdiv(x.neg().add(1.0)).log1p().mul(0.5)
+
+    def sigmoid(self) -> Self:
+        """`1 / (1 + exp(-self))`; value and gradient are finite everywhere.
+
+        >>> Tensor([0.0]).sigmoid().item()
+        0.5
+        """
+        x = self.same_float("sigmoid")
+        negative = x.lt(0.0)
+        # exp never sees a positive number, so nothing overflows, in the gradient neither.
+        tail = negative.where(x, x.neg()).exp()
+        share = tail.add(1.0).reciprocal()
+        return negative.where(tail.mul(share), share)
+
+    def erf(self) -> Self:
+        """Error function, within 2e-7.
+
+        >>> Tensor([0.0]).erf().item()
+        0.0
+        """
+        x = self.same_float("erf")
+        size = x.abs()
+        far = size.gt(1.0)
+        inside = far.where(0.0, x)
+        near_value = inside.mul(inside.mul(inside)._polynomial(ERF_NEAR))
+        outside = size.clamp(1.0, 4.2)
+        far_value = outside._polynomial(ERF_FAR).exp().neg().add(1.0)
+        return far.where(x.lt(0.0).where(far_value.neg(), far_value), near_value)
+
+    def _polynomial(self, coefficients: Sequence[float]) -> Self:
+        """The polynomial with these coefficients, lowest power first, by Horner's scheme."""
+        result = self.mul(coefficients[-1]).add(coefficients[-2])
+        for coefficient in coefficients[-3::-1]:
+            result = result.mul(self).add(coefficient)
+        return result
+
+    # rounding
+    def floor(self) -> Self:
+        """Largest integer not above.
+
+        >>> Tensor([-1.5, 1.5]).floor().tolist()
+        [-2.0, 1.0]
+        """
+        if not self.dtype.is_float:
+            return self
+        whole = self.trunc()
+        return self.lt(whole).where(whole.add(-1.0), whole)
+
+    def ceil(self) -> Self:
+        """Smallest integer not below.
+
+        >>> Tensor([-1.5, 1.5]).ceil().tolist()
+        [-1.0, 2.0]
+        """
+        if not self.dtype.is_float:
+            return self
+        whole = self.trunc()
+        return whole.lt(self).where(whole.add(1.0), whole)
+
+    def round(self) -> Self:
+        """Nearest integer; halves go to the even one.
+
+        >>> Tensor([0.5, 1.5, 2.5]).round().tolist()
+        [0.0, 2.0, 2.0]
+        """
+        if not self.dtype.is_float:
+            return self
+        whole = self.trunc()
+        part = self.sub(whole).abs()
+        half = whole.mul(0.5)
+        odd = half.ne(half.trunc())
+        away = part.gt(0.5).bitwise_or(part.eq(0.5).bitwise_and(odd))
+        step = self.lt(0.0).where(self.const_like(-1.0), 1.0)
+        return away.where(whole.add(step), whole)
+
+    # signs and limits
+    def abs(self) -> Self:
+        """Absolute value; the gradient at 0 is 0.
+
+        >>> Tensor([-2, 3]).abs().tolist()
+        [2, 3]
+        """
+        if self.dtype.is_unsigned or self.dtype is dtypes.bool:
+            return self
+        return self.maximum(self.neg())
+
+    def __abs__(self) -> Self:
+        return self.abs()
+
+    def sign(self) -> Self:
+        """-1, 0 or 1 by the sign; NaN stays NaN.
+
+        >>> Tensor([-2.0, 0.0, 5.0]).sign().tolist()
+        [-1.0, 0.0, 1.0]
+        """
+        if self.dtype is dtypes.bool:
+            return self
+        one = self.const_like(1)
+        positive = self.gt(0).where(one, self.mul(0) if self.dtype.is_float else 0)
+        return positive if self.dtype.is_unsigned else self.lt(0).where(one.neg(), positive)
+
+    def copysign(self, other: Any) -> Self:
+        """The size of this with the sign of `other` (also of -0.0).
+
+        >>> Tensor([3.0]).copysign(-1.0).item()
+        -3.0
+        """
+        x = self.same_float("copysign")
+        other = x.coerce(other).same_float("copysign")
+        negative = other.lt(0.0).bitwise_or(other.eq(0.0).bitwise_and(other.reciprocal().lt(0.0)))
+        return negative.where(x.abs().neg(), x.abs())
+
+    def clamp(self, min_: Any = None, max_: Any = None) -> Self:
+        """Limit to `[min_, max_]`; either may be None. NaN stays NaN.
+
+        Raises:
+            ArgumentError: both are None.
+
+        >>> Tensor([-5, 0, 5]).clamp(-1, 2).tolist()
+        [-1, 0, 2]
+        """
+        if min_ is None and max_ is None:
+            raise ArgumentError("clamp: give min_, max_ or both")
+        result = self
+        if min_ is not None:
+            low = result.coerce(min_)
+            result = result.lt(low).where(low, result)
+        if max_ is not None:
+            high = result.coerce(max_)
+            result = high.lt(result).where(high, result)
+        return result
+
+    def clip(self, min_: Any = None, max_: Any = None) -> Self:
+        """Same as `clamp`.
+
+        >>> Tensor([-5, 5]).clip(0).tolist()
+        [0, 5]
+        """
+        return self.clamp(min_, max_)
+
+    def lerp(self, end: Any, weight: Any) -> Self:
+        """`self + (end - self) * weight`.
+
+        >>> Tensor([0.0]).lerp(Tensor([10.0]), 0.25).item()
+        2.5
+        """
+        return self.add(self.coerce(end).sub(self).mul(weight))
+
+    def fmod(self, other: Any) -> Self:
+        """Remainder with the sign of this, as C has it.
+
+        >>> Tensor([-7, 7]).fmod(3).tolist()
+        [-1, 1]
+        """
+        return self.sub(self.div(other, rounding_mode="trunc").mul(other))
+
+    # tests
+    def gt(self, other: Any) -> Self:
+        """`self > other`.
+
+        >>> Tensor([1, 2]).gt(1).tolist()
+        [False, True]
+        """
+        return self.coerce(other).lt(self)
+
+    def isnan(self) -> Self:
+        """True where NaN.
+
+        >>> Tensor([0.0, float("nan")]).isnan().tolist()
+        [False, True]
+        """
+        return self.ne(self)
+
+    def isinf(self, detect_positive: bool = True, detect_negative: bool = True) -> Self:
+        """True where infinite.
+
+        >>> Tensor([0.0, float("inf")]).isinf().tolist()
+        [False, True]
+        """
+        if not self.dtype.is_float or not (detect_positive or detect_negative):
+            return self.const_like(False, dtype=dtypes.bool)
+        if detect_positive and detect_negative:
+            return self.abs().eq(math.inf)
+        return self.eq(math.inf if detect_positive else -math.inf)
+
+    def isfinite(self) -> Self:
+        """True where neither infinite nor NaN.
+
+        >>> Tensor([0.0, float("inf")]).isfinite().tolist()
+        [True, False]
+        """
+        return self.abs().lt(math.inf) if self.dtype.is_float else self.const_like(True, dtype=dtypes.bool)
+
+    def isclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Self:
+        """True where `|self - other| <= atol + rtol * |other|`, or equal.
+
+        >>> Tensor([1.0]).isclose(Tensor([1.0 + 1e-7])).item()
+        True
+        """
+        x = self.same_float("isclose")
+        other = x.coerce(other).same_float("isclose")
+        gap, limit = x.sub(other).abs(), other.abs().mul(rtol).add(atol)
+        close = x.eq(other).bitwise_or(other.isfinite().bitwise_and(gap <= limit))
+        return close.bitwise_or(x.isnan().bitwise_and(other.isnan())) if equal_nan else close
+
+    # bits
+    def bitwise_not(self) -> Self:
+        """All bits flipped; logical not for bool.
+
+        >>> Tensor([0, 5]).bitwise_not().tolist()
+        [-1, -6]
+        """
+        return self.bitwise_xor(True if self.dtype is dtypes.bool else -1)
+
+    def __invert__(self) -> Self:
+        return self.bitwise_not()

@@ -1,0 +1,349 @@
+"""Composed mixin: statistics, running sums, sorting and searching over axes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, Self
+
+from gradlet.base.dtype import accumulator, dtypes
+from gradlet.base.errors import ArgumentError
+from gradlet.ops.arguments import axis_number, axis_numbers
+from gradlet.ops.index import IndexMixin
+from gradlet.ops.op import Op, identity_element
+from gradlet.ops.reduce import Axis
+
+# Running totals: each element of a block looks back over its block, then the blocks' totals are run the same way.
+SCAN_BLOCK: Final = 32
+
+
+class StatsMixin(IndexMixin):
+    """Statistics and order."""
+
+    __slots__ = ()
+
+    # searching
+    def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
+        """Where the largest element is, as int64: the first of ties, the first NaN if there is any.
+
+        Args:
+            axis: None searches the flattened tensor.
+
+        Raises:
+            ShapeError: there are no elements.
+
+        >>> Tensor([1, 9, 9]).argmax().item()
+        1
+        """
+        return self._position_of(Op.MAX, axis, keepdim, "argmax")
+
+    def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
+        """Where the smallest element is, as int64: the first of ties, the first NaN if there is any.
+
+        >>> Tensor([4, 1, 1]).argmin().item()
+        1
+        """
+        return self._position_of(Op.MIN, axis, keepdim, "argmin")
+
+    def _position_of(self, op: Op, axis: int | None, keepdim: bool, what: str) -> Self:
+        if axis is None:
+            found = self.flatten()._position_of(op, 0, False, what)
+            return found.reshape((1,) * self.ndim) if keepdim else found
+        source = self.reshape(1) if self.ndim == 0 else self
+        number = axis_number(axis, self.ndim, what)
+        best = source.reduce_over(op, number, True, what)
+        hit = source.eq(best)
+        if self.dtype.is_float:
+            hit = hit.bitwise_or(source.isnan())
+        size = source.shape[number]
+        places = hit.where(source.positions_along(number), size)
+        found = places.reduce_over(Op.MIN, number, keepdim and self.ndim > 0, what)
+        return found.cast(dtypes.int64)
+
+    # spread
+    def var(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
+        """Variance over `axis`; the divisor is the number of elements minus `correction`.
+
+        >>> Tensor([1.0, 2.0, 3.0]).var().item()
+        1.0
+        """
+        source = self.same_float("var")
+        carrier = accumulator(source.dtype)
+        wide = source.cast(carrier)
+        count = math.prod(self.shape[a] for a in axis_numbers(axis, self.ndim, "var"))
+        gap = wide.sub(wide.mean(axis, True))
+        total = gap.mul(gap).reduce_over(Op.ADD, axis, keepdim, "var")
+        return total.fdiv(float(max(0, count - correction))).cast(source.dtype)
+
+    def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> tuple[Self, Self]:
+        """Variance and mean.
+
+        >>> [t.item() for t in Tensor([1.0, 2.0, 3.0]).var_mean()]
+        [1.0, 2.0]
+        """
+        return self.var(axis, keepdim, correction), self.mean(axis, keepdim)
+
+    def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
+        """Standard deviation over `axis`.
+
+        >>> Tensor([1.0, 2.0, 3.0]).std().item()
+        1.0
+        """
+        return self.var(axis, keepdim, correction).sqrt()
+
+    def std_mean(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> tuple[Self, Self]:
+        """Standard deviation and mean.
+
+        >>> [t.item() for t in Tensor([1.0, 2.0, 3.0]).std_mean()]
+        [1.0, 2.0]
+        """
+        return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
+
+    def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:
+        """Divide by the p-norm along `dim`, or by `eps` where that is larger.
+
+        >>> Tensor([[3.0, 4.0]]).normalize().tolist()
+        [[0.6000000238418579, 0.800000011920929]]
+        """
+        x = self.same_float("normalize")
+        norm = x.abs().pow(p).sum(dim, True).pow(1 / p)
+        return x.fdiv(norm.maximum(eps))
+
+    def allclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+        """Whether all elements are close (see `isclose`). Computes now.
+
+        >>> Tensor([1.0]).allclose(Tensor([1.0]))
+        True
+        """
+        return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
+
+    def item(self) -> Any:
+        """The only element as a Python number."""
+        raise NotImplementedError
+
+    # exponentials
+    def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
+        """`log(sum(exp(self)))` without overflow; -inf where all are -inf.
+
+        >>> Tensor([0.0, 0.0]).logsumexp().exp().item()
+        2.0
+        """
+        x = self.same_float("logsumexp")
+        top = x._safe_max(axis)
+        result = x.sub(top).exp().sum(axis, True).log().add(top)
+        if keepdim:
+            return result
+        axes = axis_numbers(axis, self.ndim, "logsumexp")
+        return result.reshape([s for a, s in enumerate(self.shape) if a not in axes])
+
+    def _safe_max(self, axis: Axis) -> Self:
+        """The maximum over `axis`, kept, without gradient; 0 where it is infinite or NaN."""
+        top = self.detach().max(axis, True)
+        return top.isfinite().where(top, 0.0)
+
+    def detach(self) -> Self:
+        """The same values without gradient."""
+        raise NotImplementedError
+
+    def softmax(self, axis: int = -1, dtype: Any = None) -> Self:
+        """Exponentials divided by their sum along `axis`.
+
+        >>> Tensor([0.0, 0.0]).softmax().tolist()
+        [0.5, 0.5]
+        """
+        x = self.same_float("softmax") if dtype is None else self.cast(dtype)
+        wide = x.cast(accumulator(x.dtype))
+        power = wide.sub(wide.detach().max(axis, True)).exp()
+        return power.fdiv(power.sum(axis, True)).cast(x.dtype)
+
+    def log_softmax(self, axis: int = -1, dtype: Any = None) -> Self:
+        """Logarithm of softmax.
+
+        >>> Tensor([0.0]).log_softmax().item()
+        0.0
+        """
+        x = self.same_float("log_softmax") if dtype is None else self.cast(dtype)
+        wide = x.cast(accumulator(x.dtype))
+        shifted = wide.sub(wide.detach().max(axis, True))
+        return shifted.sub(shifted.exp().sum(axis, True).log()).cast(x.dtype)
+
+    # running totals
+    def _scan(self, op: Op, axis: int, what: str) -> Self:
+        """Running combination along `axis`."""
+        number = axis_number(axis, self.ndim, what)
+        if self.ndim == 0 or 0 in self.shape:
+            return self
+        moved = self.transpose(number, -1)
+        return moved._scan_last(op).transpose(number, -1)
+
+    def _scan_last(self, op: Op) -> Self:
+        size = self.shape[-1]
+        if size == 1:
+            return self
+        neutral = identity_element(op, self.dtype)
+        lead = self.ndim - 1
+        if size <= SCAN_BLOCK:
+            return self._look_back(op, neutral, size)
+        blocks = -(-size // SCAN_BLOCK)
+        whole = self.pad([None] * lead + [(0, blocks * SCAN_BLOCK - size)], value=neutral)
+        inner = whole.reshape(self.shape[:-1] + (blocks, SCAN_BLOCK))._look_back(op, neutral, SCAN_BLOCK).contiguous()
+        totals = inner.shrink([None] * (lead + 1) + [(SCAN_BLOCK - 1, SCAN_BLOCK)]).squeeze(-1)
+        before = totals._scan_last(op).shrink([None] * lead + [(0, blocks - 1)])
+        before = before.pad([None] * lead + [(1, 0)], value=neutral).unsqueeze(-1)
+        result = inner.alu(op, before.expand(inner.shape))
+        return result.reshape(whole.shape).shrink([None] * lead + [(0, size)])
+
+    def _look_back(self, op: Op, neutral: Any, reach: int) -> Self:
+        """Every element combined with up to `reach - 1` elements before it."""
+        lead = self.ndim - 1
+        padded = self.pad([None] * lead + [(reach - 1, 0)], value=neutral)
+        return padded.unfold(-1, reach, 1).reduce_axes(op, (self.ndim,))
+
+    def cumsum(self, axis: int = 0) -> Self:
+        """Running sum along `axis`; integers become int64.
+
+        >>> Tensor([1, 2, 3]).cumsum().tolist()
+        [1, 3, 6]
+        """
+        own = self.dtype
+        result = own if own.is_float or own is dtypes.uint64 else dtypes.int64
+        return self.cast(accumulator(result))._scan(Op.ADD, axis, "cumsum").cast(result)
+
+    def cumprod(self, axis: int = 0) -> Self:
+        """Running product along `axis`; integers become int64.
+
+        >>> Tensor([1, 2, 3]).cumprod().tolist()
+        [1, 2, 6]
+        """
+        own = self.dtype
+        result = own if own.is_float or own is dtypes.uint64 else dtypes.int64
+        return self.cast(accumulator(result))._scan(Op.MUL, axis, "cumprod").cast(result)
+
+    def cummax(self, axis: int = 0) -> Self:
+        """Running maximum along `axis`.
+
+        >>> Tensor([1, 3, 2]).cummax().tolist()
+        [1, 3, 3]
+        """
+        return self._scan(Op.MAX, axis, "cummax")
+
+    def cummin(self, axis: int = 0) -> Self:
+        """Running minimum along `axis`.
+
+        >>> Tensor([3, 1, 2]).cummin().tolist()
+        [3, 1, 1]
+        """
+        return self._scan(Op.MIN, axis, "cummin")
+
+    def logcumsumexp(self, axis: int = 0) -> Self:
+        """Logarithm of the running sum of exponentials; -inf while all so far are -inf.
+
+        >>> Tensor([0.0, -float("inf")]).logcumsumexp().tolist()
+        [0.0, 0.0]
+        """
+        x = self.same_float("logcumsumexp")
+        if x.ndim == 0 or 0 in x.shape:
+            return x
+        # Every running sum has the running maximum as its reference, so none overflows or loses small starts.
+        top = x.detach().cummax(axis)
+        top = top.isfinite().where(top, 0.0)
+        number = axis_number(axis, x.ndim, "logcumsumexp")
+        last = x.ndim - 1
+        values, tops = x.transpose(number, -1), top.transpose(number, -1)
+        size = values.shape[-1]
+        earlier = values.positions_along(last).unsqueeze(-2) <= values.positions_along(last).unsqueeze(-1)
+        power = values.unsqueeze(-2).sub(tops.unsqueeze(-1)).exp()
+        total = earlier.where(power, 0.0).sum(-1) if size else values
+        return total.log().add(tops).transpose(number, -1)
+
+    # order
+    def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
+        """Values in order along `dim` and their places (int64). Equal values keep their order; NaN counts as largest.
+
+        >>> [t.tolist() for t in Tensor([3, 1, 2]).sort()]
+        [[1, 2, 3], [1, 2, 0]]
+        """
+        if self.ndim == 0:
+            return self, self.const_like(0, dtype=dtypes.int64)
+        axis = axis_number(dim, self.ndim, "sort")
+        places = self.transpose(axis, -1)._order(descending).transpose(axis, -1)
+        if 0 in self.shape:
+            return self, places
+        return self.gather(axis, places), places
+
+    def argsort(self, dim: int = -1, descending: bool = False) -> Self:
+        """Places (int64) that put `dim` in order; see `sort`.
+
+        >>> Tensor([3, 1, 2]).argsort().tolist()
+        [1, 2, 0]
+        """
+        return self.sort(dim, descending)[1]
+
+    def topk(self, k: int, dim: int = -1, largest: bool = True, sorted_: bool = True) -> tuple[Self, Self]:
+        """The `k` largest (or smallest) values along `dim` in order, and their places.
+
+        Raises:
+            ArgumentError: fewer than `k` elements.
+
+        >>> [t.tolist() for t in Tensor([3, 1, 2]).topk(2)]
+        [[3, 2], [0, 2]]
+        """
+        axis = axis_number(dim, self.ndim, "topk")
+        size = self.shape[axis] if self.ndim else 1
+        if not 0 <= k <= size:
+            raise ArgumentError(f"topk: k is {k}, but axis {axis} has {size} elements")
+        values, places = self.sort(axis, descending=largest)
+        if not self.ndim:
+            return values, places
+        return values._box(axis, 0, k), places._box(axis, 0, k)
+
+    def _order(self, descending: bool) -> Self:
+        """Places along the last axis in sorted order, by a stable bitonic network on (value, place)."""
+        size = self.shape[-1]
+        places = self.const_like(0, dtype=dtypes.int32).add(self.positions_along(self.ndim - 1))
+        if size <= 1 or 0 in self.shape:
+            return places.cast(dtypes.int64)
+        levels = (size - 1).bit_length()
+        full = 1 << levels
+        pads = [None] * (self.ndim - 1) + [(0, full - size)]
+        keys = self.detach()
+        places = places.pad(pads, value=dtypes.int32.max)
+        keys = keys.pad(pads, value=0)
+        for level in range(levels):
+            # Blocks of 2 ** (level + 1): the first step compares mirrored places, so all blocks run upward.
+            for step in range(level, -1, -1):
+                keys, places = _exchange(keys, places, 1 << step, step == level, descending)
+        return places.shrink([None] * (self.ndim - 1) + [(0, size)]).cast(dtypes.int64)
+
+
+def _exchange(keys: Any, places: Any, half: int, mirrored: bool, descending: bool) -> tuple[Any, Any]:
+    """One step of the network: pairs `half` apart (or mirrored in their block) are put in order."""
+    shape = keys.shape
+    split = shape[:-1] + (shape[-1] // (2 * half), 2, half)
+    axis = len(split) - 2
+    pieces = []
+    for source in (keys, places):
+        left, right = source.reshape(split).split(1, axis)
+        pieces.append((left, right.flip(-1) if mirrored else right))
+    (low_key, high_key), (low_place, high_place) = pieces
+    swap = _comes_first(high_key, high_place, low_key, low_place, descending)
+    result = []
+    for low, high in pieces:
+        first, second = swap.where(high, low), swap.where(low, high)
+        if mirrored:
+            second = second.flip(-1)
+        result.append(first.cat(second, dim=axis).reshape(shape).contiguous())
+    return result[0], result[1]
+
+
+def _comes_first(key: Any, place: Any, other_key: Any, other_place: Any, descending: bool) -> Any:
+    """Whether (key, place) comes before the other; padding has the largest place number and always comes last."""
+    first = other_key.lt(key) if descending else key.lt(other_key)
+    same = key.eq(other_key)
+    if key.dtype.is_float:
+        nan, other_nan = key.isnan(), other_key.isnan()
+        same = same.bitwise_or(nan.bitwise_and(other_nan))
+        alone = nan.bitwise_and(other_nan.logical_not()) if descending else other_nan.bitwise_and(nan.logical_not())
+        first = first.bitwise_or(alone)
+    before = first.bitwise_or(same.bitwise_and(place.lt(other_place)))
+    padding, other_padding = place.eq(dtypes.int32.max), other_place.eq(dtypes.int32.max)
+    return other_padding.bitwise_and(padding.logical_not()).bitwise_or(before.bitwise_and(padding.logical_not()))

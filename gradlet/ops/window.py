@@ -1,0 +1,239 @@
+"""Composed mixin: convolution and pooling, by sliding windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, prod
+from typing import Self
+
+from gradlet.base.dtype import DType, accumulator, to_dtype
+from gradlet.base.errors import ArgumentError, ShapeError
+from gradlet.ops.arguments import per_axis
+from gradlet.ops.op import Op
+from gradlet.ops.stats import StatsMixin
+
+Sizes = int | Sequence[int]
+Padding = int | Sequence[int] | Sequence[Sequence[int]]
+
+
+class WindowMixin(StatsMixin):
+    """Sliding windows over the last axes, 1 to 3 of them."""
+
+    __slots__ = ()
+
+    def windows(self, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Self:
+        """All windows over the last axes: `[..., out sizes, kernel sizes]`."""
+        count = len(kernel)
+        lead = self.ndim - count
+        result = self.reshape(self.shape + (1,) * count).expand(self.shape + tuple(kernel))
+        for i in range(count):
+            result = result.window(lead + i, lead + count + i, stride[i], dilation[i])
+        return result
+
+    # convolution
+    def conv2d(
+        self, weight: Self, bias: Self | None = None, groups: int = 1, stride: Sizes = 1, dilation: Sizes = 1,
+        padding: Padding = 0, dtype: DType | str | None = None,
+    ) -> Self:  # fmt: skip
+        """Convolution over 1 to 3 spatial axes, as many as `weight` has.
+
+        Args:
+            weight: `[out channels, in channels / groups, *kernel]`; this is `[batch, in channels, *sizes]`.
+            bias: one number an out channel.
+            groups: channel groups that do not see each other.
+            stride, dilation: an integer or one a spatial axis.
+            padding: zeros around: an integer, one a spatial axis, or both sides of each axis from the last on.
+            dtype: type to add in and of the result; 16-bit floats add in float32 by default.
+
+        Returns:
+            `[batch, out channels, *out sizes]`.
+
+        Raises:
+            ShapeError: shapes that do not fit each other, or a kernel larger than the padded input.
+
+        >>> Tensor.ones(1, 1, 3, 3).conv2d(Tensor.ones(1, 1, 2, 2)).tolist()
+        [[[[4.0, 4.0], [4.0, 4.0]]]]
+        """
+        spatial = weight.ndim - 2
+        _check_convolution("conv2d", self.shape, weight.shape, groups, weight.shape[1] * groups if spatial > 0 else 0)
+        kernel = weight.shape[2:]
+        source, weight = self.same_dtype([weight])
+        result_dtype = source.dtype if dtype is None else to_dtype(dtype)
+        carrier = accumulator(result_dtype)
+        padded = source._pad_sides(_sides(padding, spatial, "conv2d"))
+        _check_fit("conv2d", padded.shape[2:], kernel, per_axis(dilation, spatial, "conv2d: dilation"))
+        steps = per_axis(stride, spatial, "conv2d: stride")
+        view = padded.windows(kernel, steps, per_axis(dilation, spatial, "conv2d: dilation"))
+        batch, sizes = self.shape[0], view.shape[2 : 2 + spatial]
+        inside, outside = weight.shape[1], weight.shape[0]
+        # [batch, group, out, in, *sizes, *kernel]: one product, one sum over in channels and kernel.
+        left = view.reshape((batch, groups, 1, inside) + sizes + kernel)
+        left = left.expand((batch, groups, outside // groups, inside) + sizes + kernel)
+        right = weight.reshape((1, groups, outside // groups, inside) + (1,) * spatial + kernel)
+        axes = (3, *range(4 + spatial, 4 + 2 * spatial))
+        product = left.cast(carrier).mul(right.cast(carrier))
+        total = product.reduce_over(Op.ADD, axes, False, "conv2d")
+        result = total.cast(result_dtype).reshape((batch, outside) + sizes)
+        return result if bias is None else result.add(bias.reshape((1, -1) + (1,) * spatial))
+
+    def conv_transpose2d(
+        self, weight: Self, bias: Self | None = None, groups: int = 1, stride: Sizes = 1, dilation: Sizes = 1,
+        padding: Padding = 0, output_padding: Sizes = 0,
+    ) -> Self:  # fmt: skip
+        """Transposed convolution (the gradient of a convolution) over 1 to 3 spatial axes.
+
+        Args:
+            weight: `[in channels, out channels / groups, *kernel]`.
+            padding: cut off around the result.
+            output_padding: added at the end of each axis of the result.
+
+        Raises:
+            ShapeError: shapes that do not fit each other.
+
+        >>> Tensor.ones(1, 1, 2).conv_transpose2d(Tensor.ones(1, 1, 2)).tolist()
+        [[[1.0, 2.0, 1.0]]]
+        """
+        spatial = weight.ndim - 2
+        _check_convolution("conv_transpose2d", self.shape, weight.shape, groups, weight.shape[0])
+        kernel = weight.shape[2:]
+        source, weight = self.same_dtype([weight])
+        steps = per_axis(stride, spatial, "conv_transpose2d: stride")
+        spread = per_axis(dilation, spatial, "conv_transpose2d: dilation")
+        extra = per_axis(output_padding, spatial, "conv_transpose2d: output_padding")
+        sides = _sides(padding, spatial, "conv_transpose2d")
+        batch, inside, outside = self.shape[0], self.shape[1] // groups, weight.shape[1]
+        view = source.reshape((batch, groups, 1, inside) + self.shape[2:] + (1,) * spatial)
+        view = view.expand((batch, groups, outside, inside) + self.shape[2:] + kernel)
+        for i in range(spatial):
+            size = (self.shape[2 + i] - 1) * steps[i] + spread[i] * (kernel[i] - 1) + 1 + extra[i]
+            view = view.unwindow(4 + i, 4 + spatial + i, steps[i], spread[i], size)
+        right = weight.reshape((1, groups, inside, outside) + (1,) * spatial + kernel).transpose(2, 3)
+        carrier = accumulator(source.dtype)
+        axes = (3, *range(4 + spatial, 4 + 2 * spatial))
+        total = view.cast(carrier).mul(right.cast(carrier)).reduce_over(Op.ADD, axes, False, "conv_transpose2d")
+        result = total.cast(source.dtype).reshape((batch, groups * outside) + total.shape[3:])
+        result = result._pad_sides([(-before, -after) for before, after in sides])
+        return result if bias is None else result.add(bias.reshape((1, -1) + (1,) * spatial))
+
+    def _pad_sides(self, sides: Sequence[tuple[int, int]]) -> Self:
+        """Zeros around the last axes (cropping where negative)."""
+        return self.pad([(0, 0)] * (self.ndim - len(sides)) + list(sides))
+
+    # pooling
+    def avg_pool2d(
+        self, kernel_size: Sizes = (2, 2), stride: Sizes | None = None, dilation: Sizes = 1, padding: Padding = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True,
+    ) -> Self:  # fmt: skip
+        """Average of each window over the last axes (as many as `kernel_size` has).
+
+        Args:
+            stride: the kernel size when None.
+            ceil_mode: also take windows that begin inside and reach beyond the end.
+            count_include_pad: whether padding counts in the average.
+
+        Raises:
+            ShapeError: a window larger than the padded input.
+
+        >>> Tensor([[[[1.0, 3.0], [5.0, 7.0]]]]).avg_pool2d().item()
+        4.0
+        """
+        source = self.same_float("avg_pool2d")
+        kernel, steps, spread, sides, tail = source._pooling(
+            "avg_pool2d", kernel_size, stride, dilation, padding, ceil_mode
+        )
+        count = len(kernel)
+        axes = tuple(range(self.ndim, self.ndim + count))
+        carrier = accumulator(source.dtype)
+        grown = [(before, after + more) for (before, after), more in zip(sides, tail)]
+        total = source.cast(carrier)._pad_sides(grown).windows(kernel, steps, spread)
+        total = total.reduce_over(Op.ADD, axes, False, "avg_pool2d")
+        if count_include_pad and not any(tail):
+            return total.mul(1 / prod(kernel)).cast(source.dtype)
+        # How many elements of each window count: those of the input, or also those of the padding that was asked for.
+        counted = source.const_like(1.0, source.shape[-count:], carrier)
+        if count_include_pad:
+            counted = counted.pad(sides, value=1.0)._pad_sides([(0, more) for more in tail])
+        else:
+            counted = counted._pad_sides(grown)
+        number = counted.windows(kernel, steps, spread).reduce_over(Op.ADD, tuple(range(count, 2 * count)), False, "avg")
+        return total.fdiv(number).cast(source.dtype)
+
+    def max_pool2d(
+        self, kernel_size: Sizes = (2, 2), stride: Sizes | None = None, dilation: Sizes = 1, padding: Padding = 0,
+        ceil_mode: bool = False,
+    ) -> Self:  # fmt: skip
+        """Largest element of each window over the last axes; padding never wins.
+
+        Raises:
+            ShapeError: a window larger than the padded input.
+
+        >>> Tensor([[[[1, 3], [5, 7]]]]).max_pool2d().item()
+        7
+        """
+        kernel, steps, spread, sides, tail = self._pooling("max_pool2d", kernel_size, stride, dilation, padding, ceil_mode)
+        grown = [(before, after + more) for (before, after), more in zip(sides, tail)]
+        padded = self.pad([(0, 0)] * (self.ndim - len(kernel)) + grown, value=self.dtype.min)
+        axes = tuple(range(self.ndim, self.ndim + len(kernel)))
+        return padded.windows(kernel, steps, spread).reduce_over(Op.MAX, axes, False, "max_pool2d")
+
+    def _pooling(
+        self, what: str, kernel_size: Sizes, stride: Sizes | None, dilation: Sizes, padding: Padding, ceil_mode: bool
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], list[tuple[int, int]], list[int]]:
+        """Kernel, stride, dilation, padding of each axis, and what ceil_mode adds at its end."""
+        kernel = per_axis(kernel_size, 2 if isinstance(kernel_size, int) else len(kernel_size), what)
+        count = len(kernel)
+        if self.ndim < count:
+            raise ShapeError(f"{what}: {count} window sizes for shape {self.shape}")
+        steps = kernel if stride is None else per_axis(stride, count, f"{what}: stride")
+        spread = per_axis(dilation, count, f"{what}: dilation")
+        if min((*kernel, *steps, *spread), default=1) < 1:
+            raise ArgumentError(f"{what}: kernel_size, stride and dilation must be positive")
+        sides = _sides(padding, count, what)
+        tail = [0] * count
+        sizes = self.shape[-count:]
+        padded = tuple([size + before + after for size, (before, after) in zip(sizes, sides)])
+        _check_fit(what, padded, kernel, spread)
+        if ceil_mode:
+            for i, size in enumerate(padded):
+                reach = spread[i] * (kernel[i] - 1) + 1
+                windows = ceil((size - reach) / steps[i]) + 1
+                # The last window must begin inside the input or the padding before it.
+                if (windows - 1) * steps[i] >= sizes[i] + sides[i][0]:
+                    windows -= 1
+                tail[i] = max(0, (windows - 1) * steps[i] + reach - size)
+        return kernel, steps, spread, sides, tail
+
+
+def _sides(padding: Padding, count: int, what: str) -> list[tuple[int, int]]:
+    """(before, after) of each spatial axis, first axis first."""
+    if isinstance(padding, int):
+        return [(padding, padding)] * count
+    if len(padding) == count and all(isinstance(p, (tuple, list)) for p in padding):
+        return [(int(p[0]), int(p[1])) for p in padding]  # type: ignore[index]
+    flat = [int(p) for p in padding]  # type: ignore[arg-type]
+    if len(flat) == 2 * count:
+        return [(flat[i], flat[i + 1]) for i in range(0, 2 * count, 2)][::-1]
+    if len(flat) == count:
+        return [(p, p) for p in flat]
+    raise ShapeError(f"{what}: padding {tuple(flat)} must be an integer, {count} integers or {2 * count} integers")
+
+
+def _check_convolution(what: str, source: tuple[int, ...], weight: tuple[int, ...], groups: int, channels: int) -> None:
+    if len(weight) < 3 or len(source) != len(weight):
+        raise ShapeError(
+            f"{what}: input {source} and weight {weight} need 2 axes (batch and channels) and the same number of "
+            "spatial axes; unsqueeze what lacks a batch axis"
+        )
+    if groups < 1 or source[1] != channels or channels % groups or weight[0] % groups:
+        raise ShapeError(f"{what}: input {source} has {source[1]} channels, weight {weight} with groups={groups} needs {channels}")
+
+
+def _check_fit(what: str, sizes: Sequence[int], kernel: Sequence[int], dilation: Sequence[int]) -> None:
+    for size, width, spread in zip(sizes, kernel, dilation):
+        if spread * (width - 1) + 1 > size:
+            raise ShapeError(
+                f"{what}: a kernel of {tuple(kernel)} (dilation {tuple(dilation)}) does not fit the padded input "
+                f"{tuple(sizes)}; pad more or use a smaller kernel"
+            )
+
+

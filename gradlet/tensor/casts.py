@@ -1,0 +1,86 @@
+"""Casts by name, and bitcasts."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from gradlet.base.dtype import DType, dtypes, to_dtype
+from gradlet.base.errors import ShapeError
+from gradlet.graph.node import mk
+from gradlet.ops.op import Op
+from gradlet.tensor.core import LazyTensor, no_leaf, wrap
+
+
+class Casts(LazyTensor):
+    """Type changes with a name."""
+
+    __slots__ = ()
+
+    def bitcast(self, dtype: DType | str) -> Self:
+        """Read the same bytes as another type; the last axis grows or shrinks with the size of the type.
+
+        Raises:
+            ShapeError: the last axis does not divide.
+
+        >>> Tensor([1.0]).bitcast("int32").tolist()
+        [1065353216]
+        """
+        wanted, own = to_dtype(dtype), self.dtype
+        if wanted is own:
+            return self
+        if wanted.itemsize == own.itemsize:
+            return wrap(mk(Op.BITCAST, wanted, (no_leaf(self.uop),), None), self._place)
+        return self._bitcast_resized(wanted)
+
+    def _bitcast_resized(self, wanted: DType) -> Self:
+        """A bitcast between sizes, through unsigned integers: little-endian, as memory is."""
+        own = self.dtype
+        unsigned = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
+        bits = self.bitcast(unsigned[own.itemsize]) if own is not dtypes.bool else self.cast(dtypes.uint8)
+        if self.ndim == 0:
+            raise ShapeError(f"bitcast: {own} to {wanted} changes the size of the last axis, and there is none")
+        if wanted.itemsize < own.itemsize:
+            parts = own.itemsize // wanted.itemsize
+            shifts = [bits.rshift(8 * wanted.itemsize * i).cast(unsigned[wanted.itemsize]) for i in range(parts)]
+            return self.stack(*shifts, dim=-1).flatten(-2).bitcast(wanted)
+        parts = wanted.itemsize // own.itemsize
+        if self.shape[-1] % parts:
+            raise ShapeError(f"bitcast: {own} to {wanted}: last axis of shape {self.shape} does not divide by {parts}")
+        split = bits.unflatten(-1, (-1, parts)).cast(unsigned[wanted.itemsize])
+        total: Any = None
+        for i in range(parts):
+            piece = split._box(split.ndim - 1, i, i + 1).squeeze(-1).lshift(8 * own.itemsize * i)
+            total = piece if total is None else total.bitwise_or(piece)
+        return total.bitcast(wanted)
+
+    def float(self) -> Self:
+        """Cast to float32."""
+        return self.cast(dtypes.float32)
+
+    def half(self) -> Self:
+        """Cast to float16."""
+        return self.cast(dtypes.float16)
+
+    def bfloat16(self) -> Self:
+        """Cast to bfloat16."""
+        return self.cast(dtypes.bfloat16)
+
+    def double(self) -> Self:
+        """Cast to float64."""
+        return self.cast(dtypes.float64)
+
+    def int(self) -> Self:
+        """Cast to int32."""
+        return self.cast(dtypes.int32)
+
+    def long(self) -> Self:
+        """Cast to int64."""
+        return self.cast(dtypes.int64)
+
+    def short(self) -> Self:
+        """Cast to int16."""
+        return self.cast(dtypes.int16)
+
+    def bool(self) -> Self:
+        """Cast to bool: True where not zero."""
+        return self.cast(dtypes.bool)

@@ -1,0 +1,549 @@
+"""The lazy tensor: one graph node, type promotion, broadcasting, and the hooks that the operation mixins need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, ClassVar, Final, Self
+from weakref import ref
+
+from gradlet.base.dtype import DType, dtypes, promote, to_dtype
+from gradlet.base.errors import DeviceError, DTypeError
+from gradlet.engine import execute
+from gradlet.graph.node import UOp, mk
+from gradlet.ops.arguments import Shape, broadcast_shapes
+from gradlet.ops.create import COUNTER
+from gradlet.ops.neural import NeuralMixin
+from gradlet.ops.op import DeviceArg, Op, ReduceAxesArg, ScatterArg, ShapeArg, VariableArg
+from gradlet.runtime.buffer import Buffer, bind, buffer_of, new_buffer_node
+from gradlet.runtime.device import Device
+from gradlet.tensor import hostdata, random_state, writes
+from gradlet.tensor.nodes import no_leaf, node_cast, place_of, spread, type_for_integer
+
+_CONST: Final = Op.CONST
+_BIND: Final = Op.BIND
+_VARIABLE: Final = Op.VARIABLE
+_RESHAPE: Final = Op.RESHAPE
+_EXPAND: Final = Op.EXPAND
+_CAST: Final = Op.CAST
+_FDIV: Final = Op.FDIV
+_POW: Final = Op.POW
+_WHERE: Final = Op.WHERE
+_CMPLT: Final = Op.CMPLT
+_CMPNE: Final = Op.CMPNE
+_BOOL: Final = dtypes.bool
+_BITS: Final = 1 << Op.AND | 1 << Op.OR | 1 << Op.XOR | 1 << Op.SHL | 1 << Op.SHR
+_FLOAT_UNARY: Final = frozenset({Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN})
+_COPIES: Final = frozenset({Op.PAD, Op.WINDOW, Op.UNWINDOW})
+_IN_PLACE: Final = 1 << Op.WRITE | 1 << Op.SCATTER
+
+_new: Final = object.__new__
+_live: Final[set[ref[Any]]] = set()
+_live_add: Final = _live.add
+_live_discard: Final = _live.discard
+_unique: Final = count(1).__next__
+_counters: Final[dict[str, Any]] = {}
+_class: Any = None
+
+
+class LazyTensor(NeuralMixin):
+    """A value described by a graph node. `Tensor` is the only class that is made; it registers itself as public."""
+
+    __slots__ = ("uop", "grad", "is_param", "_place", "_view", "__weakref__")
+    uop: UOp
+    grad: Any
+    is_param: bool
+    # Device of the data; None for a value that any device can make.
+    _place: str | None
+    # For a view: the tensor it was taken from, and how. Writing into the view writes into that tensor.
+    _view: tuple[ref[Any], tuple[writes.Step, ...]] | None
+    training: ClassVar[bool] = False
+
+    # numpy leaves `array + tensor` to us.
+    __array_ufunc__ = None
+    __hash__ = object.__hash__
+
+    def __init_subclass__(cls, public: bool = False) -> None:
+        global _class
+        if public:
+            _class = cls
+
+    # from and to the graph
+    @staticmethod
+    def of_node(node: UOp) -> Any:
+        """The tensor of a graph node."""
+        return wrap(node, place_of(node))
+
+    @staticmethod
+    def all_live() -> list[Any]:
+        """Every tensor alive."""
+        return [t for r in list(_live) if (t := r()) is not None]
+
+    # properties
+    @property
+    def shape(self) -> Shape:
+        """Sizes of the axes.
+
+        >>> Tensor([[1, 2, 3]]).shape
+        (1, 3)
+        """
+        return self.uop.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Type of the elements.
+
+        >>> Tensor([1.5]).dtype
+        dtypes.float32
+        """
+        return self.uop.dtype
+
+    @property
+    def device(self) -> str:
+        """Where the value is computed.
+
+        >>> Tensor([1.5], device="CPU").device
+        'CPU'
+        """
+        return Device.DEFAULT if self._place is None else self._place
+
+    @property
+    def place(self) -> str | None:
+        """Device that holds the data; None for a value that any device can make."""
+        return self._place
+
+    @property
+    def is_realized(self) -> bool:
+        """Whether the value is in memory.
+
+        >>> Tensor([1.5]).is_realized, (Tensor([1.5]) + 1).is_realized
+        (True, False)
+        """
+        return writes.strip(self.uop)[0].op is Op.BUFFER
+
+    def element_size(self) -> int:
+        """Bytes of one element.
+
+        >>> Tensor([1.5]).element_size()
+        4
+        """
+        return self.dtype.itemsize
+
+    def nbytes(self) -> int:
+        """Bytes of all elements.
+
+        >>> Tensor.zeros(2, 3).nbytes()
+        24
+        """
+        return self.numel() * self.dtype.itemsize
+
+    def is_floating_point(self) -> bool:
+        """Whether the elements are floats.
+
+        >>> Tensor([1]).is_floating_point()
+        False
+        """
+        return self.dtype.is_float
+
+    # hooks of the mixins
+    def coerce(self, value: Any) -> Any:
+        """A number as a constant that fits this tensor; arrays become tensors, tensors pass.
+
+        Raises:
+            DTypeError: something that is no number.
+        """
+        kind = value.__class__
+        if kind is _class:
+            return value  # type: ignore[no-any-return]
+        dtype = self.uop.dtype
+        if kind is float:
+            if dtype.kind != "f":
+                dtype = dtypes.default_float
+        elif kind is int:
+            if dtype.kind != "f":
+                dtype = type_for_integer(value, dtype)
+        elif kind is not bool:
+            return coerce_other(self, value)
+        return wrap(UOp.const(dtype, value), None)
+
+    def alu(self, op: Op, *others: Any) -> Any:
+        """Apply an element-wise op after type promotion and broadcasting.
+
+        Raises:
+            ShapeError: shapes that do not broadcast.
+            DTypeError: types that the op does not take.
+            DeviceError: operands on different devices.
+        """
+        if not others:
+            return self._unary(op)
+        if op is Op.WHERE:
+            return self._where(*others)
+        other: Any = others[0]
+        a, b = self.uop, other.uop
+        place = self._place
+        if other._place is not place:
+            place = common_place(self, other, op)
+        dtype = a.dtype
+        if b.dtype is not dtype:
+            dtype = promote(dtype, b.dtype)
+            a, b = node_cast(a, dtype), node_cast(b, dtype)
+        if dtype.kind == "f":
+            if op in _BITWISE:
+                raise DTypeError(f"{op.name.lower()}: bits of {dtype} are not defined; cast to an integer or bitcast")
+        elif op is Op.FDIV or op is Op.POW:
+            dtype = dtypes.default_float
+            a, b = node_cast(a, dtype), node_cast(b, dtype)
+        left, right = a.shape, b.shape
+        if left != right:
+            shape = broadcast_shapes((left, right), op.name.lower())
+            a, b = spread(a, left, shape), spread(b, right, shape)
+        elif not left and a.op is _CONST and b.op is _CONST:
+            pass
+        return wrap(mk(op, _BOOL if _CMPLT <= op <= _CMPNE else dtype, (a, b), None), place)
+
+    def _unary(self, op: Op) -> Any:
+        node = self.uop
+        if node.dtype.kind != "f":
+            if op is Op.TRUNC:
+                return self
+            if op in _FLOAT_UNARY:
+                node = node_cast(node, dtypes.default_float)
+        return wrap(mk(op, node.dtype, (node,), None), self._place)
+
+    def _where(self, if_true: Any, if_false: Any) -> Any:
+        condition = self if self.uop.dtype is _BOOL else self.ne(0)
+        place = common_place(self, if_true, Op.WHERE)
+        if if_false._place is not place:
+            place = common_place(if_false, if_true if if_true._place is not None else self, Op.WHERE)
+        dtype = promote(if_true.dtype, if_false.dtype)
+        nodes = (condition.uop, node_cast(if_true.uop, dtype), node_cast(if_false.uop, dtype))
+        shapes = [n.shape for n in nodes]
+        shape = broadcast_shapes(shapes, "where")
+        src = tuple([spread(n, s, shape) for n, s in zip(nodes, shapes)])
+        return wrap(mk(Op.WHERE, dtype, src, None), place)
+
+    def where(self, if_true: Any, if_false: Any) -> Any:
+        """`if_true` where this is True (not zero), else `if_false`; all three broadcast.
+
+        Raises:
+            ShapeError: shapes that do not broadcast.
+
+        >>> (Tensor([1, 5]) > 2).where(Tensor([10, 20]), 0).tolist()
+        [0, 20]
+        """
+        if isinstance(if_true, LazyTensor):
+            return self._where(if_true, if_true.coerce(if_false))
+        if isinstance(if_false, LazyTensor):
+            return self._where(if_false.coerce(if_true), if_false)
+        kinds = [dtypes.of(v) for v in (if_true, if_false) if isinstance(v, (bool, int, float))]
+        if len(kinds) < 2:
+            return self._where(self.coerce(if_true), self.coerce(if_false))
+        dtype = promote(*kinds)
+        return self._where(wrap(UOp.const(dtype, if_true), None), wrap(UOp.const(dtype, if_false), None))
+
+    def move(self, op: Op, arg: Any) -> Any:
+        """Apply a movement op; the result is a view through which this tensor can be written."""
+        node = self.uop
+        result = wrap(mk(op, node.dtype, (node,), arg), self._place)
+        if op not in _COPIES:
+            view = self._view
+            result._view = (ref(self), ((op, arg),)) if view is None else (view[0], (*view[1], (op, arg)))
+        return result
+
+    def flip(self, *axis: Any) -> Any:
+        """Let axes run backwards. The result is a value of its own, not a view.
+
+        Raises:
+            IndexingError: no such axis.
+            ArgumentError: an axis given twice.
+
+        >>> Tensor([1, 2, 3]).flip(0).tolist()
+        [3, 2, 1]
+        """
+        result = super().flip(*axis)
+        if result is not self:
+            result._view = None
+        return result
+
+    def reduce_axes(self, op: Op, axes: Shape) -> Any:
+        """Combine over axes, which the result lacks."""
+        node = self.uop
+        return wrap(mk(Op.REDUCE_AXES, node.dtype, (no_leaf(node),), ReduceAxesArg(op, axes)), self._place)
+
+    def const_like(self, value: Any, shape: Shape | None = None, dtype: DType | None = None) -> Any:
+        """The same value everywhere."""
+        chosen = self.uop.dtype if dtype is None else dtype
+        return self.constant(value, self.shape if shape is None else shape, chosen, None, False)
+
+    @classmethod
+    def constant(cls, value: Any, shape: Shape, dtype: DType, device: str | None, own: bool) -> Any:
+        """The same value everywhere; with `own` a float result is distinct from every other, for gradients."""
+        node = UOp.const(dtype, value)
+        place = foreign(device)
+        if place is not None:
+            return wrap(node, None).add(zero_on(place).cast(dtype)).expand(shape)
+        if own and dtype.kind == "f":
+            # Equal constants are one node, and a gradient could not tell their uses apart. Adding a variable that is
+            # always 0 tells them apart, and is nothing once bounds are known.
+            variable = mk(_VARIABLE, dtypes.index, (), VariableArg(f"const{_unique()}", 0, 0))
+            zero = mk(_BIND, dtypes.index, (variable, UOp.const(dtypes.index, 0)), None)
+            node = mk(Op.ADD, dtype, (mk(_CAST, dtype, (zero,), None), node), None)
+        return wrap(spread(node, (), shape, True), None)
+
+    @classmethod
+    def counter(cls, size: int, device: str | None) -> Any:
+        """0, 1, ... size - 1 as int32, for size <= COUNTER: the beginning of a table that is made once a device."""
+        name = Device.DEFAULT if device is None else Device.canonicalize(device)
+        table = _counters.get(name)
+        if table is None:
+            flat = hostdata.pack(range(COUNTER), dtypes.int32)
+            table = _counters[name] = in_memory(flat, dtypes.int32, (COUNTER,), name, True)
+        return (table.shrink(((0, size),)))
+
+    @classmethod
+    def next_draw(cls) -> tuple[Any, Any, Any]:
+        """Key words and number of the next random draw, as uint32 tensors without axes; takes the draw."""
+        low, high, number = random_state.next_draw()
+        return tuple(wrap(node_cast(n, dtypes.uint32), None) for n in (low, high, number))  # type: ignore[return-value]
+
+    def same_dtype(self, others: Sequence[Any]) -> tuple[Any, ...]:
+        """This and the others in their common type, checked to lie on one device."""
+        parts = [self, *[self.coerce(o) for o in others]]
+        dtype, place = self.dtype, self
+        for part in parts[1:]:
+            dtype = promote(dtype, part.dtype)
+            common_place(place, part, Op.ADD)
+            place = part if place._place is None else place
+        return tuple([p.cast(dtype) for p in parts])
+
+    # types
+    def cast(self, dtype: DType | str) -> Any:
+        """Convert the values to another type: floats to integers truncate and saturate, NaN gives 0.
+
+        Raises:
+            DTypeError: no such type.
+
+        >>> Tensor([1.7, -1.7]).cast("int32").tolist()
+        [1, -1]
+        """
+        node = self.uop
+        wanted = dtype if dtype.__class__ is DType else to_dtype(dtype)
+        return self if wanted is node.dtype else wrap(node_cast(node, wanted), self._place)  # type: ignore[arg-type]
+
+    # arithmetic that depends on the type
+    def neg(self) -> Any:
+        """`-self`; unsigned integers wrap, a bool becomes an integer.
+
+        >>> Tensor([1, -2]).neg().tolist()
+        [-1, 2]
+        """
+        node = self.uop
+        if node.dtype is _BOOL:
+            node = node_cast(node, dtypes.default_int)
+        minus = UOp.const(node.dtype, -node.arg) if node.op is _CONST else None
+        return wrap(minus or mk(Op.MUL, node.dtype, (node, UOp.const(node.dtype, -1)), None), self._place)
+
+    def bitwise_not(self) -> Any:
+        """All bits flipped; logical not for bool.
+
+        >>> Tensor([0, 5]).bitwise_not().tolist()
+        [-1, -6]
+        """
+        flipped = UOp.const(self.dtype, True if self.dtype is _BOOL else -1)
+        return self.alu(Op.XOR, wrap(flipped, None))
+
+    def floordiv(self, other: Any) -> Any:
+        """Division rounded down; an integer divided by zero is 0.
+
+        >>> Tensor([7, -7]).floordiv(2).tolist()
+        [3, -4]
+        """
+        divisor = self.coerce(other)
+        if self.dtype.is_float or divisor.dtype.is_float:
+            return self.fdiv(divisor).floor()
+        return self._integers().alu(Op.IDIV, divisor._integers())
+
+    def mod(self, other: Any) -> Any:
+        """Remainder with the sign of the divisor; an integer modulo zero is 0.
+
+        >>> Tensor([7, -7]).mod(3).tolist()
+        [1, 2]
+        """
+        divisor = self.coerce(other)
+        if self.dtype.is_float or divisor.dtype.is_float:
+            return self.sub(self.fdiv(divisor).floor().mul(divisor))
+        return self._integers().alu(Op.MOD, divisor._integers())
+
+    def _integers(self) -> Any:
+        return self.cast(dtypes.default_int) if self.dtype is _BOOL else self
+
+    def __eq__(self, other: object) -> Any:
+        return self.eq(other) if is_operand(other) else NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        return self.ne(other) if is_operand(other) else NotImplemented
+
+    # graph
+    def contiguous(self) -> Any:
+        """The value in memory of its own, in row-major order, once it is computed.
+
+        >>> Tensor([[1, 2], [3, 4]]).T.contiguous().tolist()
+        [[1, 3], [2, 4]]
+        """
+        node = self.uop
+        return wrap(mk(Op.CONTIGUOUS, node.dtype, (no_leaf(node),), None), self._place)
+
+    def clone(self) -> Any:
+        """A copy of the value.
+
+        >>> Tensor([1]).clone().tolist()
+        [1]
+        """
+        return self.contiguous()
+
+    def detach(self) -> Any:
+        """The same values, through which no gradient flows.
+
+        >>> Tensor([1.0]).detach().tolist()
+        [1.0]
+        """
+        node = self.uop
+        if node.dtype.kind != "f":
+            return wrap(node, self._place)
+        return wrap(mk(Op.DETACH, node.dtype, (no_leaf(node),), None), self._place)
+
+    def to(self, device: str | None) -> Any:
+        """The same values on another device.
+
+        Raises:
+            DeviceError: no such device.
+
+        >>> Tensor([1]).to("CPU").device
+        'CPU'
+        """
+        target = Device.canonicalize(device)
+        if self._place == target or (self._place is None and foreign(target) is None):
+            return self
+        node = self.uop if self._place is not None else self.contiguous().uop
+        return wrap(mk(Op.COPY, node.dtype, (node,), DeviceArg(target)), target)
+
+    def to_(self, device: str | None) -> Any:
+        """Move this tensor, and its gradient, to another device.
+
+        >>> Tensor([1]).to_("CPU").device
+        'CPU'
+        """
+        moved = self.to(device)
+        self.uop, self._place, self._view = moved.uop, moved._place, None
+        if self.grad is not None:
+            self.grad = self.grad.to(device)
+        return self
+
+    def gather_rows(self, index: Any) -> Any:
+        """Rows of the first axis by number; 0 outside."""
+        place = common_place(self, index, Op.GATHER)
+        if self.shape[0] == 0 or 0 in index.shape:
+            return self.constant(0, index.shape + self.shape[1:], self.dtype, place, False)
+        return wrap(mk(Op.GATHER, self.dtype, (no_leaf(self.uop), no_leaf(index.uop)), None), place)
+
+    def scatter_rows(self, index: Any, values: Any, op: Op | None) -> Any:
+        """Rows of the first axis updated in index order."""
+        place = common_place(self, index, Op.SCATTER)
+        place = common_place(self if self._place is not None else index, values, Op.SCATTER)
+        nodes = tuple([no_leaf(n) for n in (self.uop, index.uop, values.uop)])
+        return wrap(mk(Op.SCATTER, self.dtype, nodes, ScatterArg(op)), place)
+
+
+def wrap(node: UOp, place: str | None) -> Any:
+    """A tensor of this node, whose data is on `place`."""
+    tensor = _new(_class)
+    tensor.uop = node
+    tensor.grad = None
+    tensor.is_param = False
+    tensor._place = place
+    tensor._view = None
+    _live_add(ref(tensor, _live_discard))
+    return tensor
+
+
+def adopt(tensor: LazyTensor, source: LazyTensor) -> None:
+    """Make a new, empty tensor object hold the value of another."""
+    tensor.uop = source.uop
+    tensor.grad = None
+    tensor.is_param = False
+    tensor._place = source._place
+    tensor._view = None
+    _live_add(ref(tensor, _live_discard))
+
+
+def is_operand(value: Any) -> bool:
+    """Whether arithmetic with this value means something."""
+    return isinstance(value, (LazyTensor, bool, int, float, UOp)) or hasattr(value, "__array__")
+
+
+def coerce_other(like: LazyTensor, value: Any) -> Any:
+    """The rarer operands: arrays, numpy scalars, graph nodes, subclasses of Python numbers."""
+    if isinstance(value, LazyTensor):
+        return value
+    if isinstance(value, UOp):
+        dtype = like.uop.dtype if like.uop.dtype.kind == "f" else promote(like.uop.dtype, dtypes.int32)
+        return wrap(node_cast(value, dtype) if value.dtype.kind == "x" else value, None)
+    if isinstance(value, (bool, int, float)):
+        return like.coerce(bool(value) if isinstance(value, bool) else int(value) if isinstance(value, int) else float(value))
+    if hasattr(value, "__array__"):
+        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+            return like.coerce(value.item())
+        return from_host(hostdata.from_array(value, None), like._place, True)
+    raise DTypeError(
+        f"an operand of type {type(value).__name__} is no number or tensor; make it a Tensor first"
+    )
+
+
+def common_place(first: Any, second: Any, op: Op) -> str | None:
+    """The device of both operands.
+
+    Raises:
+        DeviceError: they are on different ones.
+    """
+    a, b = first._place, second._place
+    if a == b or b is None:
+        return a  # type: ignore[no-any-return]
+    if a is None:
+        return b  # type: ignore[no-any-return]
+    raise DeviceError(f"{op.name.lower()}: operands are on {a} and {b}; move one with .to({a!r})")
+
+
+def foreign(device: str | None) -> str | None:
+    """The device if it is not the default one, on which constants are computed by themselves."""
+    if device is None:
+        return None
+    name = Device.canonicalize(device)
+    return None if name == Device.DEFAULT else name
+
+
+def zero_on(place: str) -> Any:
+    """An int32 zero without axes that lives on a device: what is added to it is computed there."""
+    return _class.counter(1, place).reshape(())
+
+
+def in_memory(memory: Any, dtype: DType, shape: Shape, device: str, copy: bool) -> Any:
+    """A tensor in new memory that holds these bytes, or over the given memory itself."""
+    size = 1
+    for extent in shape:
+        size *= extent
+    node = new_buffer_node(device, dtype, size)
+    if copy or size == 0:
+        buffer_of(node).copyin(memory)
+    else:
+        bind(node, Buffer.over(device, dtype, size, memory))
+    return wrap(mk(_RESHAPE, dtype, (node,), ShapeArg(shape)) if shape != (size,) else node, device)
+
+
+def from_host(data: hostdata.HostData, device: str | None, copy: bool) -> Any:
+    """A tensor of host data.
+
+    Raises:
+        JitError: inside a jitted function.
+    """
+    execute.refuse_in_capture("making a tensor from host data", "make it outside and pass it as an argument")
+    return in_memory(data.memory, data.dtype, data.shape, Device.canonicalize(device), copy)

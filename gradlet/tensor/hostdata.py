@@ -1,0 +1,150 @@
+"""Python data to bytes: nested lists, numbers, arrays and buffers, with their type and shape."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from gradlet.base.dtype import DType, as_scalar, dtypes
+from gradlet.base.errors import DTypeError, ShapeError
+
+# Codes of the standard library's `array`, by type.
+CODES: Final = {
+    "bool": "B", "uint8": "B", "int8": "b", "uint16": "H", "int16": "h", "uint32": "I", "int32": "i", "uint64": "Q",
+    "int64": "q", "float32": "f", "float64": "d",
+}  # fmt: skip
+
+
+class HostData(NamedTuple):
+    """Elements in row-major order as a bytes-like object."""
+
+    memory: Any
+    dtype: DType
+    shape: tuple[int, ...]
+
+
+def flatten(value: Any) -> tuple[list[Any], tuple[int, ...]]:
+    """The elements of nested lists and tuples, and their shape.
+
+    Raises:
+        ShapeError: lists of different lengths on one level.
+    """
+    level: list[Any] = [value]
+    shape: list[int] = []
+    while level and isinstance(level[0], (list, tuple)):
+        size = len(level[0])
+        for item in level:
+            if not isinstance(item, (list, tuple)) or len(item) != size:
+                found = f"length {len(item)}" if isinstance(item, (list, tuple)) else f"{item!r}"
+                raise ShapeError(f"nested lists are ragged: on level {len(shape)} one has length {size}, another {found}")
+        shape.append(size)
+        level = [element for item in level for element in item]
+    for item in level:
+        if isinstance(item, (list, tuple)):
+            raise ShapeError(f"nested lists are ragged: on level {len(shape)} there are numbers and lists")
+    return level, tuple(shape)
+
+
+def type_of(flat: Sequence[Any]) -> DType:
+    """The type of Python numbers together: bool, the default integer (int64 if one does not fit), or default float.
+
+    Raises:
+        DTypeError: something that is no number.
+    """
+    kinds = {item.__class__ for item in flat}
+    for kind in kinds - {bool, int, float}:
+        if not issubclass(kind, (bool, int, float)):
+            raise DTypeError(
+                f"cannot make a tensor of {kind.__name__}; use numbers, nested lists of numbers, arrays or bytes "
+                "(for a list of tensors: Tensor.stack)"
+            )
+    if not kinds or any(issubclass(kind, float) for kind in kinds):
+        return dtypes.default_float
+    if kinds == {bool}:
+        return dtypes.bool
+    low, high = min(flat), max(flat)
+    for dtype in (dtypes.default_int, dtypes.int64, dtypes.uint64):
+        if dtype.min <= low and high <= dtype.max:
+            return dtype
+    raise DTypeError(f"integers from {low} to {high} do not fit any type; make them floats")
+
+
+def pack(flat: Sequence[Any], dtype: DType) -> Any:
+    """Python numbers as memory of this type.
+
+    Raises:
+        DTypeError: an integer does not fit.
+    """
+    if dtype.kind == "f" and dtype.name not in CODES:
+        if dtype is dtypes.bfloat16:
+            # bfloat16 is the upper half of a float32.
+            return b"".join([struct.pack("<f", as_scalar(v, dtype))[2:] for v in flat])
+        return struct.pack(f"<{len(flat)}e", *[as_scalar(v, dtype) for v in flat])
+    if dtype.kind == "f":
+        return array(CODES[dtype.name], [float(v) for v in flat])
+    if dtype.is_bool:
+        return bytes([1 if v else 0 for v in flat])
+    try:
+        return array(CODES[dtype.name], [as_scalar(v, dtype) if isinstance(v, float) else int(v) for v in flat])
+    except OverflowError:
+        raise DTypeError(f"integers from {min(flat)} to {max(flat)} do not fit {dtype}; choose a wider dtype") from None
+
+
+def from_python(value: Any, dtype: DType | None) -> HostData:
+    """Numbers and nested lists."""
+    flat, shape = flatten(value)
+    if any(hasattr(item, "__array__") for item in flat):
+        import numpy as np
+
+        return from_array(np.array(value), dtype)
+    natural = type_of(flat)
+    chosen = natural if dtype is None else dtype
+    return HostData(pack(flat, chosen), chosen, shape)
+
+
+def from_array(value: Any, dtype: DType | None) -> HostData:
+    """Anything numpy can read. The memory is the array's own where it is in order already.
+
+    Raises:
+        DTypeError: an element type that tensors do not have.
+    """
+    import numpy as np
+
+    found = np.asarray(value)
+    if found.dtype.name == "bfloat16":
+        found, own = found.view(np.uint16), dtypes.bfloat16
+    else:
+        names = {d.name for d in dtypes.all()}
+        if found.dtype.name not in names:
+            raise DTypeError(
+                f"arrays of {found.dtype} cannot become a tensor; convert with astype to one of: "
+                + ", ".join(sorted(names - {"bfloat16"}))
+            )
+        own = dtypes.by_name(found.dtype.name)
+    if not found.dtype.isnative:
+        found = found.astype(found.dtype.newbyteorder("="))
+    if dtype is not None and dtype is not own and dtypes.bfloat16 not in (own, dtype):
+        found, own = np.asarray(found).astype(dtype.name), dtype
+    shape = found.shape
+    return HostData(np.ascontiguousarray(found).reshape(-1), own, tuple(shape))
+
+
+def numpy_name(dtype: DType) -> str:
+    """Name of the numpy type that holds the bytes of this type; bfloat16 is held as bit patterns."""
+    return "uint16" if dtype is dtypes.bfloat16 else dtype.name
+
+
+def to_array(memory: memoryview, dtype: DType, count: int) -> Any:
+    """The bytes as a flat numpy array, without a copy; bfloat16 as bit patterns."""
+    import numpy as np
+
+    return np.frombuffer(memory, dtype=np.dtype(numpy_name(dtype)), count=count)
+
+
+def widen_bfloat16(bits: Any) -> Any:
+    """Bit patterns of bfloat16 as float32."""
+    import numpy as np
+
+    return (bits.astype(np.uint32) << 16).view(np.float32)

@@ -1,0 +1,77 @@
+"""Small steps on graph nodes: casts, stretching to a shape, where a value lives, which type a number takes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gradlet.base.dtype import DType, dtypes
+from gradlet.base.errors import DTypeError
+from gradlet.graph.node import UOp, mk
+from gradlet.ops.arguments import Shape
+from gradlet.ops.op import Op, ShapeArg
+
+_CONST: Final = Op.CONST
+_BIND: Final = Op.BIND
+_VARIABLE: Final = Op.VARIABLE
+_RESHAPE: Final = Op.RESHAPE
+_EXPAND: Final = Op.EXPAND
+_CAST: Final = Op.CAST
+
+
+def node_cast(node: UOp, dtype: DType) -> UOp:
+    """A node as another type; constants are converted at once."""
+    if node.dtype is dtype:
+        return node
+    if node.op is _CONST:
+        return UOp.const(dtype, node.arg)
+    return mk(_CAST, dtype, (node,), None)
+
+
+def no_leaf(node: UOp) -> UOp:
+    """A scalar leaf as an ordinary value without axes."""
+    op = node.op
+    return mk(_RESHAPE, node.dtype, (node,), ShapeArg(())) if op is _CONST or op is _BIND or op is _VARIABLE else node
+
+
+def spread(node: UOp, shape: Shape, wanted: Shape, leaves: bool = False) -> UOp:
+    """A node stretched to a shape it broadcasts to; scalar leaves stretch by themselves unless `leaves`."""
+    if shape == wanted and not (leaves and not wanted):
+        return node
+    if not shape:
+        op = node.op
+        if op is _CONST or op is _BIND or op is _VARIABLE:
+            if not leaves:
+                return node
+            if not wanted:
+                return no_leaf(node)
+    extra = len(wanted) - len(shape)
+    if extra:
+        shape = (1,) * extra + shape
+        node = mk(_RESHAPE, node.dtype, (node,), ShapeArg(shape))
+    return node if shape == wanted else mk(_EXPAND, node.dtype, (node,), ShapeArg(wanted))
+
+
+def place_of(node: UOp) -> str | None:
+    """Device of a graph: that of its first buffer or copy from the root; None for constants."""
+    stack, seen = [node], {node}
+    while stack:
+        top = stack.pop()
+        if top.op is Op.BUFFER or top.op is Op.COPY:
+            return top.arg.device  # type: ignore[no-any-return]
+        for source in reversed(top.src):
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return None
+
+
+def type_for_integer(value: int, dtype: DType) -> DType:
+    """The type a Python integer takes beside `dtype`: that type where it fits, else the smallest that holds both."""
+    if dtype.kind == "b":
+        dtype = dtypes.default_int
+    if dtype.min <= value <= dtype.max:
+        return dtype
+    for wider in (dtypes.int16, dtypes.int32, dtypes.int64, dtypes.uint64):
+        if wider.min <= value <= wider.max and (wider is not dtypes.int16 or dtype.itemsize == 1):
+            return wider
+    raise DTypeError(f"integer {value} does not fit any type; make it a float")

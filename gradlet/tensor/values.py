@@ -1,0 +1,167 @@
+"""Computing values, and reading them: numpy, Python numbers, memory, text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, Self
+
+from gradlet.base.dtype import DType, dtypes
+from gradlet.base.errors import DTypeError, ShapeError
+from gradlet.engine import execute
+from gradlet.ops.op import Op
+from gradlet.runtime.buffer import buffer_of
+from gradlet.tensor import hostdata, writes
+from gradlet.tensor.core import LazyTensor, in_memory
+from gradlet.tensor.nodes import place_of
+
+SHOWN_ELEMENTS: Final = 1000
+_IN_PLACE: Final = 1 << Op.WRITE | 1 << Op.SCATTER
+
+
+class Values(LazyTensor):
+    """Computing and reading values."""
+
+    __slots__ = ()
+
+    def realize(self, *others: Any) -> Self:
+        """Compute this and other tensors now, together, and return this.
+
+        >>> (Tensor([1]) + 1).realize().is_realized
+        True
+        """
+        asked = [t.uop for t in (self, *others)]
+        roots = [n for n in dict.fromkeys(asked) if writes.strip(n)[0].op is not Op.BUFFER]
+        if not roots:
+            return self
+        alive = self.all_live()
+        changing = 0
+        for root in roots:
+            changing |= root.mask
+        chosen = set(roots)
+        # Others matter only when memory is overwritten: they keep what they were built on.
+        live = list(dict.fromkeys([t.uop for t in alive if t.uop not in chosen])) if changing & _IN_PLACE else []
+        results = execute.realize(roots, live)
+        for tensor in alive:
+            result = results.get(tensor.uop)
+            if result is not None:
+                tensor.uop = result
+                tensor._place = place_of(result)
+        return self
+
+    def schedule(self, *others: Any) -> Any:
+        """The kernel calls that would compute this and other tensors, without running them.
+
+        >>> len((Tensor([1]) + 1).schedule().calls)
+        1
+        """
+        chosen = list(dict.fromkeys(t.uop for t in (self, *others)))
+        live = [t.uop for t in self.all_live() if t.uop not in set(chosen)]
+        return execute.schedule(chosen, live)
+
+    def numpy(self) -> Any:
+        """The values as a new numpy array; bfloat16 becomes float32.
+
+        Raises:
+            JitError: inside a jitted function.
+
+        >>> Tensor([1, 2]).numpy()
+        array([1, 2], dtype=int32)
+        """
+        execute.refuse_in_capture("reading values", "return the tensor and read it outside")
+        array = self._host_array()
+        return hostdata.widen_bfloat16(array) if self.dtype is dtypes.bfloat16 else array
+
+    def _host_array(self) -> Any:
+        """The values as an array of our own; bfloat16 as bit patterns."""
+        import numpy as np
+
+        from gradlet.graph.evaluate import evaluate
+
+        if self.numel() == 0:
+            return np.zeros(self.shape, hostdata.numpy_name(self.dtype))
+        self.realize()
+        base, steps = writes.strip(self.uop)
+        memory = buffer_of(base).memory()
+        flat = hostdata.to_array(memory, base.dtype, base.arg.size)
+        if all(op is Op.RESHAPE for op, _ in steps):
+            return flat.reshape(self.shape).copy()
+        return evaluate([self.uop], {base: flat})[0]
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def data(self) -> memoryview:
+        """The values as a memoryview with this shape.
+
+        Raises:
+            DTypeError: bfloat16, which Python has no name for.
+            JitError: inside a jitted function.
+
+        >>> Tensor([1, 2]).data().tolist()
+        [1, 2]
+        """
+        if self.dtype is dtypes.bfloat16:
+            raise DTypeError("data: Python has no bfloat16; cast to float32 first")
+        return memoryview(self.numpy())
+
+    def tolist(self) -> Any:
+        """The values as nested lists, or one number for a tensor without axes.
+
+        Raises:
+            JitError: inside a jitted function.
+
+        >>> Tensor([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
+        return self.numpy().tolist()
+
+    def item(self) -> Any:
+        """The only element as a Python number.
+
+        Raises:
+            ShapeError: not exactly one element.
+            JitError: inside a jitted function.
+
+        >>> Tensor([[3]]).item()
+        3
+        """
+        if self.numel() != 1:
+            raise ShapeError(f"item: shape {self.shape} has {self.numel()} elements, not 1; use tolist() or index it")
+        return self.numpy().item()
+
+    def __repr__(self) -> str:
+        kind = f"shape {self.shape}, {self.dtype}, {self.device}"
+        if self.numel() > SHOWN_ELEMENTS or execute.recording():
+            return f"<Tensor {kind}{'' if self.is_realized else ', not computed'}>"
+        text = str(self.numpy()).replace("\n", "\n  ") if self.numel() else "[]"
+        return f"<Tensor {kind}\n  {text}>"
+
+    def __bool__(self) -> bool:
+        if self.numel() != 1:
+            raise ShapeError(f"bool: a tensor of shape {self.shape} has no single truth value; use any() or all()")
+        return bool(self.item())
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ShapeError("len: a tensor without axes has no length; use numel()")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Self]:
+        if not self.shape:
+            raise ShapeError("iteration over a tensor without axes; use item()")
+        return iter([self[i] for i in range(self.shape[0])])
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(self.eq(value).any().item())
+
+    def __reduce__(self) -> Any:
+        array = self._host_array()
+        return _rebuild, (array.tobytes(), self.dtype, self.shape, self._place)
+
+
+def _rebuild(data: bytes, dtype: DType, shape: tuple[int, ...], device: str | None) -> Any:
+    """Undo pickling."""
+    from gradlet.runtime.device import Device
+
+    return in_memory(data, dtype, shape, Device.canonicalize(device), True)

@@ -1,0 +1,150 @@
+"""Writing: `assign`, item assignment, and operators that change a tensor.
+
+A write gives the tensor a new value; what was built from it before keeps the old one. Writing through a view writes into
+the tensor that the view was taken from; other views of it keep what they showed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from gradlet.base.dtype import DType, dtypes
+from gradlet.base.errors import DeviceError, DTypeError, ShapeError
+from gradlet.ops.op import Op
+from gradlet.tensor import writes
+from gradlet.tensor.core import LazyTensor, common_place, is_operand
+from gradlet.tensor.nodes import spread
+
+
+class Writing(LazyTensor):
+    """Changing a tensor."""
+
+    __slots__ = ()
+
+    def from_data(self, value: Any, dtype: DType | None = None) -> Any:
+        """Host data as a tensor on this one's device."""
+        raise NotImplementedError
+
+    def assign(self, x: Any) -> Self:
+        """Take the value of `x`, in this tensor's memory where possible, and return this.
+
+        Values that were built from this tensor before keep what they saw. If this is a view, the tensor it was taken
+        from changes with it.
+
+        Raises:
+            ShapeError, DTypeError, DeviceError: `x` does not have this one's shape, type or device.
+            ArgumentError: a view whose elements share memory.
+
+        >>> x = Tensor([1, 2])
+        >>> x.assign(Tensor([3, 4])).tolist()
+        [3, 4]
+        """
+        value = x if isinstance(x, LazyTensor) else self.from_data(x, self.dtype)
+        if value.shape != self.shape and value.numel() != 1 or (isinstance(x, LazyTensor) and value.shape != self.shape):
+            raise ShapeError(f"assign: a value of shape {value.shape} does not fit a tensor of shape {self.shape}")
+        if value.dtype is not self.dtype:
+            raise DTypeError(f"assign: a value of {value.dtype} does not fit a tensor of {self.dtype}; cast it first")
+        if value._place is not None and self._place is not None and value._place != self._place:
+            raise DeviceError(f"assign: the value is on {value._place}, the tensor on {self._place}; use .to()")
+        self._write(self, value.expand(self.shape) if value.shape != self.shape else value)
+        return self
+
+    def replace(self, x: Any) -> Self:
+        """Become `x`: this tensor's old memory is let go.
+
+        Raises:
+            ShapeError: the shapes differ.
+
+        >>> Tensor([1]).replace(Tensor([2])).tolist()
+        [2]
+        """
+        if x.shape != self.shape:
+            raise ShapeError(f"replace: shape {x.shape} does not replace shape {self.shape}")
+        self.uop, self._place, self._view = x.uop, x._place, None
+        return self
+
+    def _write(self, target: Any, value: Any) -> None:
+        """Write where `target`, this or a view of it, shows."""
+        if target.numel() == 0:
+            return
+        node = spread(value.uop, value.shape, target.shape, True)
+        owner: Any = self
+        steps: tuple[writes.Step, ...] = ()
+        known = 0
+        if self._view is not None:
+            # Through a view the tensor it was taken from is written; if that is gone, the view stands for itself.
+            root = self._view[0]()
+            known = len(self._view[1])
+            if root is not None:
+                owner, steps = root, self._view[1]
+        path = steps if target is self else steps + target._view[1][known:]
+        writes.check_writable(path, "write")
+        owner.uop = writes.store(owner.uop, path, node)
+        if owner._place is None:
+            owner._place = value._place
+        if owner is not self:
+            self.uop, self._place = writes.replay(steps, owner.uop), owner._place
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Write into part of this tensor; the value broadcasts and takes this one's type. The last of several wins.
+
+        Raises:
+            IndexingError: as reading does.
+            ShapeError: the value does not fit.
+            DeviceError: the value is on another device.
+        """
+        new = value if isinstance(value, LazyTensor) else self.coerce(value) if is_operand(value) else self.from_data(value)
+        common_place(self, new, Op.WRITE)
+        new = new.cast(self.dtype)
+        if isinstance(index, LazyTensor) and index.dtype is dtypes.bool and index.shape == self.shape[: index.ndim]:
+            mask = index.reshape(index.shape + (1,) * (self.ndim - index.ndim))
+            if new.ndim <= self.ndim - index.ndim or new.numel() == 1:
+                self._write(self, mask.where(new.broadcast_into(self.shape, "setitem"), self))
+                return
+        plan = self.index_plan(index)
+        target: Any = plan.basic
+        if plan.tensors:
+            new = target.scatter_axes(plan.tensors, new)
+        self._write(target, new.broadcast_into(target.shape, "setitem"))
+
+    def _in_place(self, value: Any) -> Self:
+        """`x op= y`: like assign, and the value takes this one's type if it is of the same kind."""
+        if value.dtype is not self.dtype and (value.dtype.kind == self.dtype.kind or self.dtype.is_float):
+            value = value.cast(self.dtype)
+        return self.assign(value)
+
+    def __iadd__(self, other: Any) -> Self:  # type: ignore[misc]
+        return self._in_place(self.add(other))
+
+    def __isub__(self, other: Any) -> Self:  # type: ignore[misc]
+        return self._in_place(self.sub(other))
+
+    def __imul__(self, other: Any) -> Self:  # type: ignore[misc]
+        return self._in_place(self.mul(other))
+
+    def __itruediv__(self, other: Any) -> Self:  # type: ignore[misc]
+        return self._in_place(self.fdiv(other))
+
+    def __ifloordiv__(self, other: Any) -> Self:  # type: ignore[misc]
+        return self._in_place(self.floordiv(other))
+
+    def __imod__(self, other: Any) -> Self:  # type: ignore[misc]
+        return self._in_place(self.mod(other))
+
+    def __ipow__(self, other: Any) -> Self:  # type: ignore[misc]
+        return self._in_place(self.pow(other))
+
+    def __iand__(self, other: Any) -> Self:  # type: ignore[misc]
+        return self._in_place(self.bitwise_and(other))
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[misc]
+        return self._in_place(self.bitwise_or(other))
+
+    def __ixor__(self, other: Any) -> Self:  # type: ignore[misc]
+        return self._in_place(self.bitwise_xor(other))
+
+    def __ilshift__(self, other: Any) -> Self:  # type: ignore[misc]
+        return self._in_place(self.lshift(other))
+
+    def __irshift__(self, other: Any) -> Self:  # type: ignore[misc]
+        return self._in_place(self.rshift(other))
