@@ -97,7 +97,6 @@ def describe(ast: UOp, sink: UOp, uops: tuple[UOp, ...]) -> LinearProgram:
         name=arg.name, uops=uops, params=tuple(params[slot] for slot in sorted(params)), written=written,
         variables=tuple(variables), grid=grid, threads=threads, flops=work.flops, bytes=work.bytes,
         opts=arg.opts or (),
-        opts=arg.opts or (),
     )  # fmt: skip
 
 
