@@ -51,7 +51,9 @@ def axis_number(axis: Any, ndim: int, what: str) -> int:
         raise IndexingError(f"{what}: axis must be an integer, got {axis!r}") from None
     limit = max(ndim, 1)
     if not -limit <= number < limit:
-        raise IndexingError(f"{what}: axis {number} is out of range for a tensor of {ndim} axes; use {-limit} to {limit - 1}")
+        raise IndexingError(
+            f"{what}: axis {number} is out of range for a tensor of {ndim} axes; use {-limit} to {limit - 1}"
+        )
     return number + limit if number < 0 else number
 
 

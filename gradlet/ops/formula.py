@@ -100,7 +100,9 @@ def parse_einsum(formula: str, shapes: Sequence[Shape]) -> tuple[list[str], str]
     if arrow:
         result = output.replace("...", batch)
         if len(set(result)) != len(result) or any(c not in everything for c in result):
-            raise ArgumentError(f"einsum: the result {output!r} of {formula!r} repeats a letter or has one no operand has")
+            raise ArgumentError(
+                f"einsum: the result {output!r} of {formula!r} repeats a letter or has one no operand has"
+            )
     else:
         once = sorted(c for c in set(everything) if c not in batch and everything.count(c) == 1)
         result = batch + "".join(once)

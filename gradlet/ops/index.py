@@ -368,7 +368,9 @@ def _slice_of(part: slice, size: int, axis: int) -> tuple[int, int, int, int]:
     try:
         start, stop, step = part.indices(size)
     except (TypeError, ValueError) as error:
-        raise IndexingError(f"slice {part} on axis {axis}: {error}; bounds are integers or None, the step is not 0") from None
+        raise IndexingError(
+            f"slice {part} on axis {axis}: {error}; bounds are integers or None, the step is not 0"
+        ) from None
     count = len(range(start, stop, step))
     if not count:
         return 0, 0, 1, 0

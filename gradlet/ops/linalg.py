@@ -52,7 +52,11 @@ class LinalgMixin(StatsMixin):
         total = left.cast(carrier).mul(right.cast(carrier)).reduce_over(Op.ADD, -1, False, "dot").cast(result_dtype)
         if y.ndim == 1:
             total = total.reshape(total.shape[:-1])
-        return total.reshape(total.shape[:-2] + total.shape[-1:] if y.ndim > 1 else total.shape[:-1]) if x.ndim == 1 else total
+        return (
+            total.reshape(total.shape[:-2] + total.shape[-1:] if y.ndim > 1 else total.shape[:-1])
+            if x.ndim == 1
+            else total
+        )
 
     def matmul(self, x: Self, reverse: bool = False, dtype: DType | str | None = None) -> Self:
         """Matrix product; see `dot`. With `reverse` the operands swap.
@@ -160,9 +164,9 @@ def _without_repeats(tensor: Any, letters: str) -> tuple[Any, str]:
             first = letters.index(letter)
             second = letters.index(letter, first + 1)
             if tensor.shape[first] != tensor.shape[second]:
-                raise ShapeError(f"einsum: letter {letter!r} has sizes {tensor.shape[first]} and {tensor.shape[second]}")
+                raise ShapeError(
+                    f"einsum: letter {letter!r} has sizes {tensor.shape[first]} and {tensor.shape[second]}"
+                )
             tensor = tensor.diagonal(0, first, second)
             letters = "".join(c for i, c in enumerate(letters) if i not in (first, second)) + letter
     return tensor, letters
-
-

@@ -116,7 +116,9 @@ class MathMixin(ReduceMixin):
             if isinstance(exponent, float) and not self.dtype.is_float:
                 return self.same_float("pow").pow(exponent)
             if not self.dtype.is_float and whole < 0:
-                raise DTypeError(f"pow: {self.dtype} to the power {exponent} is no integer; cast the base to a float first")
+                raise DTypeError(
+                    f"pow: {self.dtype} to the power {exponent} is no integer; cast the base to a float first"
+                )
             if abs(whole) <= 16 or not self.dtype.is_float:
                 power = self._multiplied(abs(whole))
                 return power.reciprocal() if whole < 0 else power

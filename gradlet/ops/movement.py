@@ -159,7 +159,9 @@ class MovementMixin:
         shape = self.shape
         reach = dilation * (shape[window_axis] - 1) + 1
         if reach > shape[axis]:
-            raise ShapeError(f"window: a window of {reach} elements does not fit axis {axis} of shape {shape}; pad it first")
+            raise ShapeError(
+                f"window: a window of {reach} elements does not fit axis {axis} of shape {shape}; pad it first"
+            )
         size = (shape[axis] - reach) // stride + 1
         return self.move(Op.WINDOW, WindowArg(axis, window_axis, stride, dilation, size))
 

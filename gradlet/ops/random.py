@@ -124,7 +124,12 @@ class RandomMixin(StatsMixin):
 
     @classmethod
     def uniform(
-        cls, *shape: Any, low: float = 0.0, high: float = 1.0, dtype: DType | str | None = None, device: str | None = None
+        cls,
+        *shape: Any,
+        low: float = 0.0,
+        high: float = 1.0,
+        dtype: DType | str | None = None,
+        device: str | None = None,
     ) -> Self:
         """Uniform in [low, high).
 
@@ -136,7 +141,12 @@ class RandomMixin(StatsMixin):
 
     @classmethod
     def normal(
-        cls, *shape: Any, mean: float = 0.0, std: float = 1.0, dtype: DType | str | None = None, device: str | None = None
+        cls,
+        *shape: Any,
+        mean: float = 0.0,
+        std: float = 1.0,
+        dtype: DType | str | None = None,
+        device: str | None = None,
     ) -> Self:
         """Normal with this mean and standard deviation.
 

@@ -161,7 +161,9 @@ class RearrangeMixin(MathMixin):
             return [(0, 0) if p is None else (int(p[0]), int(p[1])) for p in padding]
         flat = integers(tuple(padding), "pad")
         if len(flat) % 2 or len(flat) > 2 * ndim:
-            raise ShapeError(f"pad: {flat} does not fit shape {self.shape}; give (left, right) for axes from the last on")
+            raise ShapeError(
+                f"pad: {flat} does not fit shape {self.shape}; give (left, right) for axes from the last on"
+            )
         pairs = [(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)][::-1]
         return [(0, 0)] * (ndim - len(pairs)) + pairs
 
@@ -171,7 +173,9 @@ class RearrangeMixin(MathMixin):
         size = self.shape[axis]
         limit = {"reflect": size - 1, "circular": size, "replicate": before + after if size else 0}[mode]
         if max(before, after) > limit:
-            raise ShapeError(f"pad: {mode} padding ({before}, {after}) is more than axis {axis} of size {size} can give")
+            raise ShapeError(
+                f"pad: {mode} padding ({before}, {after}) is more than axis {axis} of size {size} can give"
+            )
         if mode == "circular":
             left, right = self._box(axis, size - before, size), self._box(axis, 0, after)
         elif mode == "reflect":
@@ -322,7 +326,9 @@ class RearrangeMixin(MathMixin):
         axis = axis_number(dim, parts[0].ndim, "cat")
         first = parts[0].shape
         for part in parts[1:]:
-            same = part.ndim == len(first) and all(a == axis or x == y for a, (x, y) in enumerate(zip(part.shape, first)))
+            same = part.ndim == len(first) and all(
+                a == axis or x == y for a, (x, y) in enumerate(zip(part.shape, first))
+            )
             if not same:
                 raise ShapeError(f"cat: shapes {first} and {part.shape} may differ on axis {axis} only")
         if not first:

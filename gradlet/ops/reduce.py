@@ -47,7 +47,9 @@ class ReduceMixin(ElementwiseMixin, MovementMixin):
         if 0 in shape:
             # Nothing to combine: the identity everywhere. There is no largest of nothing.
             if op in (Op.MAX, Op.MIN) and any(shape[a] == 0 for a in axes):
-                raise ShapeError(f"{what}: shape {shape} has no elements on axis {axis}; there is no result for nothing")
+                raise ShapeError(
+                    f"{what}: shape {shape} has no elements on axis {axis}; there is no result for nothing"
+                )
             return self.const_like(identity_element(op, self.dtype), kept if keepdim else rest)
         result = self.reduce_axes(op, axes) if axes else self
         return result.reshape(kept) if keepdim else result

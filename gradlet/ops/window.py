@@ -155,7 +155,9 @@ class WindowMixin(StatsMixin):
             counted = counted.pad(sides, value=1.0)._pad_sides([(0, more) for more in tail])
         else:
             counted = counted._pad_sides(grown)
-        number = counted.windows(kernel, steps, spread).reduce_over(Op.ADD, tuple(range(count, 2 * count)), False, "avg")
+        number = counted.windows(kernel, steps, spread).reduce_over(
+            Op.ADD, tuple(range(count, 2 * count)), False, "avg"
+        )
         return total.fdiv(number).cast(source.dtype)
 
     def max_pool2d(
@@ -170,7 +172,9 @@ class WindowMixin(StatsMixin):
         >>> Tensor([[[[1, 3], [5, 7]]]]).max_pool2d().item()
         7
         """
-        kernel, steps, spread, sides, tail = self._pooling("max_pool2d", kernel_size, stride, dilation, padding, ceil_mode)
+        kernel, steps, spread, sides, tail = self._pooling(
+            "max_pool2d", kernel_size, stride, dilation, padding, ceil_mode
+        )
         grown = [(before, after + more) for (before, after), more in zip(sides, tail)]
         padded = self.pad([(0, 0)] * (self.ndim - len(kernel)) + grown, value=self.dtype.min)
         axes = tuple(range(self.ndim, self.ndim + len(kernel)))
@@ -225,7 +229,9 @@ def _check_convolution(what: str, source: tuple[int, ...], weight: tuple[int, ..
             "spatial axes; unsqueeze what lacks a batch axis"
         )
     if groups < 1 or source[1] != channels or channels % groups or weight[0] % groups:
-        raise ShapeError(f"{what}: input {source} has {source[1]} channels, weight {weight} with groups={groups} needs {channels}")
+        raise ShapeError(
+            f"{what}: input {source} has {source[1]} channels, weight {weight} with groups={groups} needs {channels}"
+        )
 
 
 def _check_fit(what: str, sizes: Sequence[int], kernel: Sequence[int], dilation: Sequence[int]) -> None:
@@ -235,5 +241,3 @@ def _check_fit(what: str, sizes: Sequence[int], kernel: Sequence[int], dilation:
                 f"{what}: a kernel of {tuple(kernel)} (dilation {tuple(dilation)}) does not fit the padded input "
                 f"{tuple(sizes)}; pad more or use a smaller kernel"
             )
-
-

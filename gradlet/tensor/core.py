@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 from weakref import ref
 
 from gradlet.base.dtype import DType, dtypes, promote, to_dtype
@@ -176,7 +176,7 @@ class LazyTensor(NeuralMixin):
         """
         if not others:
             return self._unary(op)
-        if op is Op.WHERE:
+        if op is _WHERE:
             return self._where(*others)
         other: Any = others[0]
         a, b = self.uop, other.uop
@@ -188,9 +188,9 @@ class LazyTensor(NeuralMixin):
             dtype = promote(dtype, b.dtype)
             a, b = node_cast(a, dtype), node_cast(b, dtype)
         if dtype.kind == "f":
-            if op in _BITWISE:
+            if _BITS >> op & 1:
                 raise DTypeError(f"{op.name.lower()}: bits of {dtype} are not defined; cast to an integer or bitcast")
-        elif op is Op.FDIV or op is Op.POW:
+        elif op is _FDIV or op is _POW:
             dtype = dtypes.default_float
             a, b = node_cast(a, dtype), node_cast(b, dtype)
         left, right = a.shape, b.shape
@@ -298,7 +298,7 @@ class LazyTensor(NeuralMixin):
         if table is None:
             flat = hostdata.pack(range(COUNTER), dtypes.int32)
             table = _counters[name] = in_memory(flat, dtypes.int32, (COUNTER,), name, True)
-        return (table.shrink(((0, size),)))
+        return table.shrink(((0, size),))
 
     @classmethod
     def next_draw(cls) -> tuple[Any, Any, Any]:
@@ -489,14 +489,14 @@ def coerce_other(like: LazyTensor, value: Any) -> Any:
         dtype = like.uop.dtype if like.uop.dtype.kind == "f" else promote(like.uop.dtype, dtypes.int32)
         return wrap(node_cast(value, dtype) if value.dtype.kind == "x" else value, None)
     if isinstance(value, (bool, int, float)):
-        return like.coerce(bool(value) if isinstance(value, bool) else int(value) if isinstance(value, int) else float(value))
+        return like.coerce(
+            bool(value) if isinstance(value, bool) else int(value) if isinstance(value, int) else float(value)
+        )
     if hasattr(value, "__array__"):
         if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
             return like.coerce(value.item())
         return from_host(hostdata.from_array(value, None), like._place, True)
-    raise DTypeError(
-        f"an operand of type {type(value).__name__} is no number or tensor; make it a Tensor first"
-    )
+    raise DTypeError(f"an operand of type {type(value).__name__} is no number or tensor; make it a Tensor first")
 
 
 def common_place(first: Any, second: Any, op: Op) -> str | None:

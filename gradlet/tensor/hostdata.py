@@ -38,7 +38,9 @@ def flatten(value: Any) -> tuple[list[Any], tuple[int, ...]]:
         for item in level:
             if not isinstance(item, (list, tuple)) or len(item) != size:
                 found = f"length {len(item)}" if isinstance(item, (list, tuple)) else f"{item!r}"
-                raise ShapeError(f"nested lists are ragged: on level {len(shape)} one has length {size}, another {found}")
+                raise ShapeError(
+                    f"nested lists are ragged: on level {len(shape)} one has length {size}, another {found}"
+                )
         shape.append(size)
         level = [element for item in level for element in item]
     for item in level:

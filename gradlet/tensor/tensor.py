@@ -6,21 +6,21 @@ broadcast. A lazy value sees its inputs as they were when it was built: writing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from math import prod
 from typing import Any
 
 from gradlet.base.dtype import DType, bool_type, dtypes, int_type, to_dtype
-from gradlet.base.errors import ArgumentError, DeviceError, DTypeError, IndexingError, JitError, ShapeError
+from gradlet.base.errors import DTypeError, IndexingError, JitError, ShapeError
 from gradlet.engine import execute
 from gradlet.graph.node import UOp
-from gradlet.ops.arguments import Shape, sizes
+from gradlet.ops.arguments import sizes
 from gradlet.runtime.buffer import as_bytes, new_buffer_node
 from gradlet.runtime.device import Device
-from gradlet.tensor import hostdata, random_state, writes
+from gradlet.tensor import hostdata, random_state
 from gradlet.tensor.casts import Casts
-from gradlet.tensor.core import LazyTensor, adopt, foreign, from_host, wrap
+from gradlet.tensor.core import LazyTensor, adopt, from_host, wrap
 from gradlet.tensor.gradient import Gradients
 from gradlet.tensor.nodes import node_cast
 from gradlet.tensor.values import Values
@@ -168,7 +168,9 @@ class Tensor(Casts, Values, Gradients, Writing, public=True):
         for number in flat:
             if not -size <= number < size:
                 raise IndexingError(f"index {number} is out of range for axis {axis} of size {size}")
-        numbers = hostdata.pack([n + size if n < 0 else n for n in flat], dtypes.int64 if size > 2**31 else dtypes.int32)
+        numbers = hostdata.pack(
+            [n + size if n < 0 else n for n in flat], dtypes.int64 if size > 2**31 else dtypes.int32
+        )
         dtype = dtypes.int64 if size > 2**31 else dtypes.int32
         result: Tensor = from_host(hostdata.HostData(numbers, dtype, data.shape), self._place, True)
         return result
@@ -285,5 +287,3 @@ def Variable(name: str, min_val: int_type, max_val: int_type) -> UOp:
         ArgumentError: an empty range.
     """
     return UOp.variable(name, min_val, max_val)
-
-

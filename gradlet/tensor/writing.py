@@ -40,7 +40,9 @@ class Writing(LazyTensor):
         [3, 4]
         """
         value = x if isinstance(x, LazyTensor) else self.from_data(x, self.dtype)
-        if value.shape != self.shape and value.numel() != 1 or (isinstance(x, LazyTensor) and value.shape != self.shape):
+        if (value.shape != self.shape and value.numel() != 1) or (
+            isinstance(x, LazyTensor) and value.shape != self.shape
+        ):
             raise ShapeError(f"assign: a value of shape {value.shape} does not fit a tensor of shape {self.shape}")
         if value.dtype is not self.dtype:
             raise DTypeError(f"assign: a value of {value.dtype} does not fit a tensor of {self.dtype}; cast it first")
@@ -93,7 +95,13 @@ class Writing(LazyTensor):
             ShapeError: the value does not fit.
             DeviceError: the value is on another device.
         """
-        new = value if isinstance(value, LazyTensor) else self.coerce(value) if is_operand(value) else self.from_data(value)
+        new = (
+            value
+            if isinstance(value, LazyTensor)
+            else self.coerce(value)
+            if is_operand(value)
+            else self.from_data(value)
+        )
         common_place(self, new, Op.WRITE)
         new = new.cast(self.dtype)
         if isinstance(index, LazyTensor) and index.dtype is dtypes.bool and index.shape == self.shape[: index.ndim]:
