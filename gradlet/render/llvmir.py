@@ -384,6 +384,10 @@ class _Kernel:
         if op in (Op.IDIV, Op.MOD):
             known = _known_integer(node.src[1])
             return self.alu.divide(op, operand.scalar, args[0], args[1], known, _are_positive(node))
+        if op in (Op.MAX, Op.MIN) and node.src[0].op is Op.ACC:
+            # The first operand is the one tested for NaN: not the accumulator, on which the next iteration waits.
+            args = [args[1], args[0]]
+            return self.alu.apply(op, operand, args)
         never_nan = next((i for i, s in enumerate(node.src) if _is_number(s)), None)
         return self.alu.apply(op, operand, args, never_nan)
 

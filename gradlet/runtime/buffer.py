@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
+import threading
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -13,6 +15,11 @@ from gradlet.graph.allocation import new_buffer_node as new_buffer_node  # buffe
 from gradlet.graph.node import UOp
 from gradlet.ops.op import BufferArg
 from gradlet.runtime.device import Device
+
+
+# Two threads that touch a new buffer at once must get the same memory.
+_allocating: Final = threading.RLock()
+os.register_at_fork(before=_allocating.acquire, after_in_parent=_allocating.release, after_in_child=_allocating.release)
 
 
 class Buffer:
@@ -83,8 +90,9 @@ class Buffer:
 
     def allocate(self) -> Buffer:
         """Take the memory now."""
-        if self._address is None:
-            self._address = Device[self.device].allocator.allocate(self.nbytes, f"{self.dtype.name}[{self.size}]")
+        with _allocating:
+            if self._address is None:
+                self._address = Device[self.device].allocator.allocate(self.nbytes, f"{self.dtype.name}[{self.size}]")
         return self
 
     def copyin(self, source: Any) -> None:
