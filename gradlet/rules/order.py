@@ -36,21 +36,30 @@ def compare(first: UOp, second: UOp) -> int:
             return len(first.src) - len(second.src)
         if first.arg != second.arg or first.op is Op.CONST:
             return _compare_args(first.arg, second.arg)
-        first, second = next((a, b) for a, b in zip(first.src, second.src, strict=True) if a is not b)
+        for one, other in zip(first.src, second.src, strict=True):
+            if one is not other:
+                first, second = one, other
+                break
     return 0
 
 
 def _compare_args(first: Any, second: Any) -> int:
-    if type(first) is type(second) and isinstance(first, (int, float)) and first != second:
-        return -1 if first < second else 1
+    if first.__class__ is second.__class__:
+        try:
+            if first < second:
+                return -1
+            if second < first:
+                return 1
+        except TypeError:
+            pass  # a field may be None
     one, other = _arg_key(first), _arg_key(second)
     return -1 if one < other else 1 if other < one else 0
 
 
 def _arg_key(arg: Any) -> tuple[Any, ...]:
-    """Fields as numbers padded to one width, or as text: comparable whatever they hold."""
+    """Fields as text: comparable whatever they hold, and 0.0 is not -0.0."""
     fields = arg if isinstance(arg, tuple) else (arg,)
-    return tuple(f"{int(v):+021d}" if isinstance(v, int) else repr(v) for v in fields)
+    return (type(arg).__name__, *map(repr, fields))
 
 
 sort_key = cmp_to_key(compare)

@@ -102,7 +102,7 @@ BAD_TENSOR = [
     (B + "%2 = CONST bool [True]\n%3 = ADD bool (%2, %2)", "ADD does not take bool"),
     (B + "%2 = CAST bool (%1)\n%3 = REDUCE_AXES bool (%2) [op=ADD, axes=(0,)]", "bools are not added"),
     (B + "%2 = BITCAST float64 (%1)", "differ in size"),
-    (B + "%2 = WHERE float32 (%1, %1, %1)", "condition is bool"),
+    (B + "%2 = WHERE float32 (%1, %1, %1)", "condition is a bool"),
     (B + "%2 = SQRT float32 (%1, %1)", "1 sources, here 2"),
     (B + "%2 = SQRT float32 (%1) [1]", "takes no arg"),
     (B + "%2 = LOAD float32 (%1)", "does not occur at this stage"),

@@ -5,7 +5,7 @@ import pytest
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import toposort
 from gradlet.graph.pattern import variants
-from gradlet.graph.rewrite import RuleSet
+from gradlet.graph.rewrite import Matchers
 from gradlet.ops.op import COMPARE, Op
 from gradlet.rules import bounded, folds, grows, removes, reorders
 from tests.rules.instances import CannotBuild, Instances
@@ -100,7 +100,7 @@ def cases():
 @pytest.mark.parametrize("rule, number", cases())
 def test_instances_are_proven(rule, number):
     """Function rules decide with constants in hand: take several, and prove each for all values of its variables."""
-    matchers = RuleSet("one", "bounded", [rule]).matchers()
+    matchers = Matchers(rule.cases(), context_free=False)
     instances = Instances(1000 + number, only=[dtypes.index, dtypes.bool])
     proofs = 0
     for _ in range(DRAWS):

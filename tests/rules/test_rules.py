@@ -5,7 +5,7 @@ import pytest
 
 from gradlet.graph.evaluate import evaluate
 from gradlet.graph.node import toposort
-from gradlet.graph.rewrite import RuleSet, rewrite
+from gradlet.graph.rewrite import Matchers, rewrite
 from gradlet.ops.op import ELEMENTWISE, SCALAR_LEAVES, Op
 from gradlet.rules import bounded, folds, grows, removes, reorders
 from gradlet.rules.scalars import scalar_of
@@ -36,8 +36,7 @@ def cases():
 
 @pytest.mark.parametrize("group, rule, number", list(cases()))
 def test_rule(group, rule, number):
-    single = RuleSet("one", group, [rule])
-    matchers = single.matchers()
+    matchers = Matchers(rule.cases(), context_free=False)
     instances = Instances(number)
     hits = 0
     for _ in range(DRAWS):
