@@ -30,6 +30,8 @@ class Optimizer:
         self.buffers = [tensor for tensor in given if not tensor.dtype.is_float]
         if not self.params:
             raise ArgumentError("params: no float tensor to train; pass for example nn.state.get_parameters(model)")
+        for param in self.params:
+            param.is_param = True  # `backward` then fills the gradients of parameters only
         self.device = device or self.params[0].device
         self.lr = lr if isinstance(lr, Tensor) else filled(lr, (1,), device=self.device)
 

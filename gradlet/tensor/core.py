@@ -58,6 +58,8 @@ class LazyTensor(NeuralMixin):
     # For a view: the tensor it was taken from, and how. Writing into the view writes into that tensor.
     _view: tuple[ref[Any], tuple[writes.Step, ...]] | None
     training: ClassVar[bool] = False
+    # False for tensors whose value a jitted replay does not know any more.
+    has_value: ClassVar[bool] = True
 
     # numpy leaves `array + tensor` to us.
     __array_ufunc__ = None
@@ -77,7 +79,7 @@ class LazyTensor(NeuralMixin):
     @staticmethod
     def all_live() -> list[Any]:
         """Every tensor alive."""
-        return [t for r in list(_live) if (t := r()) is not None]
+        return [t for r in list(_live) if (t := r()) is not None and t.has_value]
 
     # properties
     @property

@@ -229,6 +229,7 @@ class _InvalidTensor(Tensor):
     """A tensor whose value is not known any more; every use raises."""
 
     __slots__ = ()
+    has_value = False
 
     @property
     def uop(self) -> Any:  # type: ignore[override]

