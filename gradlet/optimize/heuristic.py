@@ -160,6 +160,7 @@ def _parallelize(facts: KernelFacts, plan: Plan) -> None:
     shared = [r for r in shared if all(r in facts.ranges[s] for s in facts.stores) and plan.blocks(r) > 1]
     if not shared:
         return
+    shared.sort(key=plan.number)
     enough = 4 * target.cores
     loop = next((r for r in shared if plan.blocks(r) >= enough), max(shared, key=plan.blocks))
     plan.parallel(loop)
