@@ -143,9 +143,7 @@ def _reads_written(order: Sequence[UOp], written: set[int]) -> set[UOp]:
     return live
 
 
-def _run_blocks(
-    kernel: Kernel, stores: list[UOp], extents: Mapping[UOp, Interval], known: Mapping[UOp, Array]
-) -> None:
+def _run_blocks(kernel: Kernel, stores: list[UOp], extents: Mapping[UOp, Interval], known: Mapping[UOp, Array]) -> None:
     outputs = sorted(kernel.open_ranges[stores[0]], key=lambda r: kernel.axes[r])
     # Cutting an output range changes how often known values are used, not the values: those must span all of it.
     cut = [r for r in outputs if not any(r in kernel.open_ranges[n] for n in known)]
@@ -190,7 +188,7 @@ def compute(
     A REDUCE too large for one block computes what is inside of it by itself, part by part.
     """
     uses: dict[UOp, list[UOp]] = {}
-    pending = [t for t in targets if t not in known]
+    pending = [t for t in dict.fromkeys(targets) if t not in known]
     seen = set(pending)
     for node in pending:
         uses[node] = _outside(kernel, node) if _is_large(kernel, node, extents) else list(node.src)
