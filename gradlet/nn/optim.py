@@ -63,20 +63,20 @@ class Optimizer:
         if not active:
             raise GradientError("no parameter has a gradient; call loss.backward() before the step")
         gradients = [p.grad for _, p in active if p.grad is not None]
-        changed = self._begin()
+        common, changed = self._begin()
         for (number, param), grad in zip(active, gradients, strict=True):
             wide = accumulator(param.dtype)
             old = param.detach().cast(wide)
-            new, state = self._update(number, old, grad.detach().cast(wide))
+            new, state = self._update(number, old, grad.detach().cast(wide), common)
             param.assign(new.cast(param.dtype))
             changed += state
         return [*self.params, *self.buffers, *changed, *gradients]
 
-    def _begin(self) -> list[Tensor]:
-        """Updates that happen once a step; returns the tensors that changed."""
-        return []
+    def _begin(self) -> tuple[list[Tensor], list[Tensor]]:
+        """What happens once a step: values that the updates of all parameters read, and state that was assigned."""
+        return [], []
 
-    def _update(self, number: int, param: Tensor, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _update(self, number: int, param: Tensor, grad: Tensor, common: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """New value of parameter `number`, and the state tensors that were assigned for it."""
         raise NotImplementedError
 
@@ -142,7 +142,7 @@ class SGD(Optimizer):
         self.classic = classic
         self.b = self._state() if momentum else []
 
-    def _update(self, number: int, param: Tensor, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _update(self, number: int, param: Tensor, grad: Tensor, common: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         return self._descend(number, param, grad + param * self.wd if self.wd else grad)
 
     def _descend(self, number: int, param: Tensor, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -177,7 +177,7 @@ class LARS(SGD):
         super().__init__(params, lr, momentum, weight_decay, nesterov, classic, device)
         self.tcoef = tcoef
 
-    def _update(self, number: int, param: Tensor, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _update(self, number: int, param: Tensor, grad: Tensor, common: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         size, slope = _norm(param), _norm(grad)
         trust = size * self.tcoef / (slope + size * self.wd)
         trust = ((size > 0) & (slope > 0)).where(trust, 1.0)
@@ -213,17 +213,16 @@ class LAMB(Optimizer):
         self.m = self._state()
         self.v = self._state()
 
-    def _begin(self) -> list[Tensor]:
-        # Also kept as expressions: the updates read these, not the assigned memory, and so fuse with it.
-        self._share1 = self.filled1 * self.b1 + (1 - self.b1)
-        self._share2 = self.filled2 * self.b2 + (1 - self.b2)
-        return [self.filled1.assign(self._share1), self.filled2.assign(self._share2)]
+    def _begin(self) -> tuple[list[Tensor], list[Tensor]]:
+        # The updates read these expressions, not the assigned memory, and so fuse with the assignment.
+        share1 = self.filled1 * self.b1 + (1 - self.b1)
+        share2 = self.filled2 * self.b2 + (1 - self.b2)
+        return [share1, share2], [self.filled1.assign(share1), self.filled2.assign(share2)]
 
-    def _update(self, number: int, param: Tensor, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _update(self, number: int, param: Tensor, grad: Tensor, common: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         mean = self.m[number] * self.b1 + grad * (1 - self.b1)
         square = self.v[number] * self.b2 + grad * grad * (1 - self.b2)
-        share1 = self._share1.to(param.device).cast(param.dtype)
-        share2 = self._share2.to(param.device).cast(param.dtype)
+        share1, share2 = (share.to(param.device).cast(param.dtype) for share in common)
         change = (mean / share1) / ((square / share2).sqrt() + self.eps)
         if self.wd:
             change = change + param * self.wd

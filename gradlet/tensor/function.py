@@ -328,30 +328,30 @@ def _weak_method(function: Callable[..., Any], instance: Any) -> Callable[..., A
     return call
 
 
-def _guards(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+def _guards(function: Callable[..., Any], seen: set[int] | None = None, depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Closed-over Python values that the captured kernels may depend on, by name."""
+    seen = set() if seen is None else seen
     reference = getattr(function, "guarded_instance", None)
     if reference is not None:
-        yield from _object_guards("self", reference(), set(), 0)
+        yield from _object_guards("self", reference(), seen, depth)
     owner = getattr(function, "__self__", None)
     if owner is not None:
-        yield from _object_guards("self", owner, set(), 0)
+        yield from _object_guards("self", owner, seen, depth)
     plain = getattr(function, "__wrapped__", None) or getattr(function, "__func__", function)
     code = getattr(plain, "__code__", None)
     if code is None:
         if not isinstance(function, types.BuiltinFunctionType):
-            yield from _object_guards(type(function).__name__, function, set(), 0)
+            yield from _object_guards(type(function).__name__, function, seen, depth)
         return
-    seen: set[int] = set()
     for name, cell in zip(code.co_freevars, plain.__closure__ or (), strict=True):
         try:
             value = cell.cell_contents
         except ValueError:
             continue  # not assigned yet
-        yield from _value_guards(name, value, seen, 0)
+        yield from _value_guards(name, value, seen, depth)
     for name in _global_names(code):
         if name in plain.__globals__:
-            yield from _value_guards(name, plain.__globals__[name], seen, 0)
+            yield from _value_guards(name, plain.__globals__[name], seen, depth)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -382,7 +382,9 @@ def _value_guards(path: str, value: Any, seen: set[int], depth: int) -> Iterator
         for name, item in value.items():
             yield from _value_guards(f"{path}[{name!r}]", item, seen, depth + 1)
     elif isinstance(value, jit):
-        yield from _guards(value.function)
+        if id(value) not in seen and depth < GUARD_DEPTH:  # an object may hold the jit of its own method
+            seen.add(id(value))
+            yield from _guards(value.function, seen, depth + 1)
     elif hasattr(value, "__dict__") and not callable(getattr(value, "__code__", None)):
         yield from _object_guards(path, value, seen, depth)
 
