@@ -44,12 +44,14 @@ class Emitter:
     def place(self, node: UOp) -> UOp:
         """Where a stored step goes: new memory, or the memory of the version it overwrites."""
         # A chain of in-place steps ends in memory: walk down to it, then back up.
+        device = self.steps.devices[node]
         pending = [node]
         while pending:
             top = pending[-1]
-            version = self.steps.versions.get(top)
+            version = self.steps.effects.versions.get(top)
             if top in self.places or version is None:
-                self.places.setdefault(top, self.new_place(top, self.steps.devices[top]))
+                if top not in self.places:
+                    self.places[top] = self.new_place(top, self.steps.devices.get(top, device))
                 pending.pop()
             elif version.op is Op.BUFFER or version in self.places:
                 memory = version if version.op is Op.BUFFER else self.places[version]

@@ -6,7 +6,7 @@ more once it has run; the readers of v inside the schedule then run before it. A
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from gradlet.graph.node import UOp, mk, toposort
@@ -31,6 +31,8 @@ class Effects:
         roots: the graph's roots after rewriting, one for each root that was asked for.
         extra: writes of the old graph that other graphs hold: they are computed too, new node by old node.
         versions: for every op that writes in place, the version it overwrites: a BUFFER, or an op that lives in memory.
+            Versions that nobody reads are not computed, but they say which memory it is.
+        memory: the same, less the versions that are not computed.
         places: for an op whose whole value goes into existing memory: a view of that version, shaped like the op.
         before: for every op that writes in place, the ops that have to read the old version first.
     """
@@ -38,6 +40,7 @@ class Effects:
     roots: list[UOp]
     extra: dict[UOp, UOp]
     versions: dict[UOp, UOp]
+    memory: dict[UOp, UOp]
     places: dict[UOp, UOp]
     before: dict[UOp, list[UOp]]
 
@@ -51,25 +54,31 @@ def operands(node: UOp) -> tuple[UOp, ...]:
     return node.src
 
 
-def place_writes(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> Effects:
+def place_writes(roots: Sequence[UOp], live: Sequence[UOp] = (), guards: Collection[UOp] = ()) -> Effects:
     """Decide every WRITE and SCATTER of a graph.
 
     Starts by writing in place wherever memory allows. Where that would need an order that does not exist (a reader of
     the old version that itself depends on the write), that write gets memory of its own and everything is tried again.
+
+    Args:
+        roots: graphs to compute.
+        live: other graphs still in use.
+        guards: CONTIGUOUS nodes that need no memory once their write has become an expression.
     """
     held, extra = held_nodes(roots, live)
     everything = [*roots, *extra]
     given_up: set[UOp] = set()
     while True:
-        attempt = _Attempt(everything, held, given_up)
+        attempt = _Attempt(everything, held, given_up, guards)
         culprit = attempt.run()
         if culprit is None:
             break
         given_up.add(culprit)
     new = attempt.new
     return Effects(
-        [new[r] for r in roots], {w: new[w] for w in extra}, attempt.versions, attempt.places, attempt.before
-    )
+        [new[r] for r in roots], {w: new[w] for w in extra}, attempt.versions, attempt.memory, attempt.places,
+        attempt.before,
+    )  # fmt: skip
 
 
 def held_nodes(roots: Sequence[UOp], live: Sequence[UOp]) -> tuple[set[UOp], list[UOp]]:
@@ -111,10 +120,12 @@ class _Attempt:
     wanted: Sequence[UOp]
     held: set[UOp]
     given_up: set[UOp]
+    guards: Collection[UOp]
     new: dict[UOp, UOp] = field(default_factory=dict)
     versions: dict[UOp, UOp] = field(default_factory=dict)
     places: dict[UOp, UOp] = field(default_factory=dict)
     before: dict[UOp, list[UOp]] = field(default_factory=dict)
+    memory: dict[UOp, UOp] = field(default_factory=dict)
     fresh: set[UOp] = field(default_factory=set)  # memory that this graph made for its own writes
     overwritten: set[UOp] = field(default_factory=set)
     olds: dict[UOp, list[UOp]] = field(default_factory=dict)  # new op -> the old nodes it stands for
@@ -177,6 +188,8 @@ class _Attempt:
             whole = unmove(chain, value)
             return self.write_all(node, base, version, whole) if allowed else whole
         if not allowed:
+            if node.src[0] in self.guards and len(base.src) == 1:
+                base = base.src[0]
             if node not in self.chained:
                 return select(base, chain, value)
             # More writes follow: memory of its own, written piece by piece.
@@ -246,11 +259,20 @@ class _Attempt:
                     readers.setdefault(source, []).append(node)
             needs[node] = [s for s in sources if _is_step(s)]
             version = self.versions.get(node)
-            if version is not None and version in present and version not in sources:
-                needs[node].append(version)
-        for op, version in self.versions.items():
-            if op in present:
-                self.before[op] = [r for r in readers.get(version, ()) if r is not op]
+            while version is not None and version.op is not Op.BUFFER and version not in present:
+                version = self.versions.get(version)
+            if version is not None:
+                self.memory[node] = version
+                if version in present and version not in sources:
+                    needs[node].append(version)
+        for op, version in self.memory.items():
+            self.before[op] = [r for r in readers.get(version, ()) if r is not op]
+        # A result is a view of memory: nothing may overwrite it afterwards.
+        writer_of = {version: op for op, version in self.memory.items()}
+        for wanted in self.wanted:
+            writer = writer_of.get(root_of(self.new[wanted]))
+            if writer is not None:
+                return self.culprit(writer)
         if not self.before:
             return None
         for op, first in self.before.items():
@@ -258,8 +280,12 @@ class _Attempt:
         rest = unordered(order, needs)
         for node in rest:
             if node in self.versions and self.olds[node][0] not in self.given_up:
-                return self.olds[node][0]
+                return self.culprit(node)
         return None
+
+    def culprit(self, op: UOp) -> UOp:
+        """The old node of an in-place op that is not to be in place."""
+        return self.olds[op][0]
 
 
 def unordered(order: Sequence[UOp], needs: dict[UOp, list[UOp]]) -> list[UOp]:
@@ -315,9 +341,6 @@ def _scatters_in_place(order: Sequence[UOp]) -> dict[UOp, UOp]:
         if node.op is not Op.WRITE:
             continue
         base, view, value = node.src
-        scatter = whole_root_of(value)
-        if scatter.op is not Op.SCATTER or whole_root_of(view) is not whole_root_of(base):
-            continue
-        if scatter.src[0].shape == base.shape and scatter.src[0] is base and view is base and value is scatter:
-            found[scatter] = node
+        if value.op is Op.SCATTER and value.src[0] is view and whole_root_of(view) is whole_root_of(base):
+            found[value] = node
     return found

@@ -13,8 +13,9 @@ from gradlet.schedule.clean import clean
 from gradlet.schedule.emit import Emitter
 from gradlet.schedule.fuse import partition
 from gradlet.schedule.hazards import place_writes
-from gradlet.schedule.moves import materialised_shape, reshape, root_of
+from gradlet.schedule.moves import chain_to, replay, reshape, root_of
 from gradlet.schedule.order import execution_order
+from gradlet.schedule.split import split_reductions
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
 
@@ -34,43 +35,46 @@ def create_schedule(roots: Sequence[UOp], target_of: Callable[[str], Target], li
 
 
 def _create(roots: Sequence[UOp], target_of: Callable[[str], Target], live: Sequence[UOp]) -> Schedule:
-    values: dict[UOp, int] = {}
-    cleaned, asked = clean([*roots, *live], values)
-    new_roots = [cleaned[r] for r in roots]
-    effects = place_writes(new_roots, [cleaned[n] for n in live])
-    wanted: dict[UOp, UOp] = {}
-    for old, new in [*zip(new_roots, effects.roots, strict=True), *effects.extra.items()]:
-        wanted[old] = stored_form(new, asked)
-    steps = Steps(effects, list(wanted.values()), asked, default_device())
+    cleaned = clean(roots, live)
+    new = cleaned.new
+    kept = list(new)
+    new = dict(zip(kept, split_reductions([new[n] for n in kept], target_of, default_device()), strict=True))
+    effects = place_writes([new[r] for r in roots], [new[n] for n in live], cleaned.guards)
+    asked: dict[UOp, str] = {}
+    wanted = [stored_form(n, cleaned.devices.get(r), asked) for r, n in zip(roots, effects.roots, strict=True)]
+    steps = Steps(effects, [*wanted, *effects.extra.values()], asked, default_device())
     groups = execution_order(partition(steps, target_of), steps)
     emitter = Emitter(steps, groups)
     for group in groups:
         emitter.emit(group)
-    became: dict[UOp, UOp] = {}
-    for old, new in wanted.items():
-        became[old] = emitter.resolve(new) if 0 not in new.shape else empty_result(new, steps)
-    results = {root: became[cleaned[root]] for root in roots}
-    held = {cleaned[n]: n for n in cleaned if n.op is Op.WRITE}
-    results.update({held[new]: became[new] for new in effects.extra if new in held})
+    results = {root: result_of(n, emitter) for root, n in zip(roots, wanted, strict=True)}
+    for old, node in new.items():
+        if old.op is Op.WRITE and old not in results and root_of(node) in effects.extra:
+            bottom = root_of(node)
+            results[old] = result_of(replay(chain_to(node, bottom), effects.extra[bottom]), emitter)
     used = {v for call in emitter.calls if isinstance(call, KernelCall) for v in call.variables}
-    return Schedule(tuple(emitter.calls), results, {v: values[v] for v in values if v in used})
+    values = {v: value for v, value in cleaned.values.items() if v in used}
+    return Schedule(tuple(emitter.calls), results, values)
 
 
-def stored_form(root: UOp, asked: dict[UOp, str]) -> UOp:
+def stored_form(root: UOp, device: str | None, asked: dict[UOp, str]) -> UOp:
     """A root as something that lives in memory: a view of nothing but constants is stored by a kernel of its own."""
-    bottom = root_of(root)
-    if bottom.op not in SCALAR_LEAVES:
+    if root_of(root).op not in SCALAR_LEAVES:
         return root
-    stored = mk(Op.CONTIGUOUS, root.dtype, (materialised_shape(root, root.shape),), None)
-    if root in asked:
-        asked[stored] = asked[root]
+    stored = mk(Op.CONTIGUOUS, root.dtype, (root,), None)
+    if device is not None:
+        while asked.get(stored, device) != device:
+            stored = mk(Op.CONTIGUOUS, root.dtype, (stored,), None)
+        asked[stored] = device
     return stored
 
 
-def empty_result(root: UOp, steps: Steps) -> UOp:
-    """A result without elements needs no kernel."""
-    device = steps.devices.get(root_of(root), default_device())
-    return reshape(new_buffer_node(device, root.dtype, 0), root.shape)
+def result_of(node: UOp, emitter: Emitter) -> UOp:
+    """What a root became; a result without elements needs no kernel."""
+    if 0 not in node.shape:
+        return emitter.resolve(node)
+    device = emitter.steps.devices.get(root_of(node), default_device())
+    return reshape(new_buffer_node(device, node.dtype, 0), node.shape)
 
 
 def default_device() -> str:

@@ -43,14 +43,14 @@ class Steps:
                 if source in present:
                     self.users[source].append(node)
         self.before = {w: [r for r in first if r in present] for w, first in effects.before.items() if w in present}
-        self.versions = {op: v for op, v in effects.versions.items() if op in present}
+        self.versions = {op: v for op, v in effects.memory.items() if op in present}
         self.forced = self._find_forced(wanted)
         self.devices = self._find_devices(nodes, asked, default_device)
 
     def _find_forced(self, wanted: Sequence[UOp]) -> dict[UOp, None]:
         forced: dict[UOp, None] = dict.fromkeys([root_of(w) for w in wanted])
         for node in self.order:
-            if node.op in (Op.CONTIGUOUS, Op.COPY, Op.WRITE, Op.SCATTER) or node in self.versions:
+            if node.op in (Op.CONTIGUOUS, Op.COPY, Op.WRITE, Op.SCATTER) or node in self.effects.versions:
                 forced[node] = None
             if node.op is Op.COPY:
                 forced[root_of(node.src[0])] = None
