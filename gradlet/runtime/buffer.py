@@ -16,7 +16,6 @@ from gradlet.graph.node import UOp
 from gradlet.ops.op import BufferArg
 from gradlet.runtime.device import Device
 
-
 # Two threads that touch a new buffer at once must get the same memory.
 _allocating: Final = threading.RLock()
 os.register_at_fork(before=_allocating.acquire, after_in_parent=_allocating.release, after_in_child=_allocating.release)
