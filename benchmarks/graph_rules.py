@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 from gradlet.graph.bounds import bounds, const_factor
 from gradlet.graph.node import UOp
 from gradlet.graph.pattern import const, op, var
 from gradlet.graph.rewrite import Rule, RuleSet
 from gradlet.ops.op import Op
 
-x, y = var("x"), var("y")
+x, y, z = var("x"), var("y"), var("z")
 c, d, e = const("c"), const("d"), const("e")
+SUM = op(Op.ADD, name="x")
 
 
 def multiple(c: UOp, d: UOp) -> bool:
@@ -17,15 +20,27 @@ def multiple(c: UOp, d: UOp) -> bool:
     return d.arg > 0 and c.arg % d.arg == 0
 
 
+def in_digit(c: UOp, d: UOp, y: UOp) -> bool:
+    """c divides d, and 0 <= y < c: y is the last digit of x * c + y in a number system that has c."""
+    if not 0 < c.arg <= d.arg or d.arg % c.arg:
+        return False
+    low, high = bounds(y)
+    return bool(0 <= low and high < c.arg)
+
+
 def divides(c: UOp, d: UOp) -> bool:
     """c divides d."""
     return 0 < c.arg and d.arg % c.arg == 0
 
 
-def below(y: UOp, c: UOp) -> bool:
-    """0 <= y < c."""
-    low, high = bounds(y)
-    return bool(0 <= low and high < c.arg)
+def digits(c: UOp, d: UOp, e: UOp) -> bool:
+    """d is c times e: quotient and remainder by c meet again."""
+    return bool(d.arg == c.arg * e.arg)
+
+
+def sum_multiple(x: UOp, d: UOp) -> bool:
+    """Every term of the sum is a multiple of d."""
+    return d.arg > 1 and const_factor(x) % d.arg == 0
 
 
 def by_bounds(root: UOp) -> UOp | None:
@@ -34,99 +49,46 @@ def by_bounds(root: UOp) -> UOp | None:
     return UOp.const(root.dtype, low) if low == high else None
 
 
-def terms_of(x: UOp) -> list[UOp]:
-    """The operands of a nest of additions."""
-    out, stack = [], [x]
+def modulo_by_bounds(x: UOp, c: UOp) -> UOp | None:
+    """x % c where 0 <= x < c."""
+    low, high = bounds(x)
+    return x if 0 <= low and high < c.arg else None
+
+
+def exact(x: UOp, by: int) -> UOp | None:
+    """A sum of products, each divided by a constant that divides its factor."""
+    out: UOp | None = None
+    stack = [x]
     while stack:
-        top = stack.pop()
-        if top.op is Op.ADD:
-            stack.extend(reversed(top.src))
-        else:
-            out.append(top)
+        term = stack.pop()
+        if term.op is Op.ADD:
+            stack.extend((term.src[1], term.src[0]))
+            continue
+        if term.op is not Op.MUL or term.src[1].op is not Op.CONST or term.src[1].arg % by:
+            return None
+        part = term.src[0] * (term.src[1].arg // by)
+        out = part if out is None else out + part
     return out
 
 
-def total(terms: list[UOp], like: UOp) -> UOp:
-    """The sum of terms."""
-    if not terms:
-        return UOp.const(like.dtype, 0)
-    result = terms[0]
-    for term in terms[1:]:
-        result = result + term
-    return result
-
-
-def split_sum(x: UOp, c: UOp) -> tuple[list[UOp], list[UOp]] | None:
-    """The terms that are multiples of c, and the others; None when there is nothing to split."""
-    if c.arg <= 1:
+def divide_sum(x: UOp, y: UOp, d: UOp) -> UOp | None:
+    """(x + y) // d where x is a multiple of some g that divides d, and 0 <= y < g."""
+    factor = gcd(const_factor(x), d.arg)
+    low, high = bounds(y)
+    if factor <= 1 or low < 0 or high >= factor:
         return None
-    exact, rest = [], []
-    for term in terms_of(x):
-        (exact if const_factor(term) % c.arg == 0 else rest).append(term)
-    return (exact, rest) if exact else None
+    quotient = exact(x, factor)
+    return None if quotient is None else quotient // (d.arg // factor)
 
 
-def divide_sum(x: UOp, c: UOp) -> UOp | None:
-    """(multiples of c + rest) // c."""
-    parts = split_sum(x, c)
-    if parts is None:
+def modulo_sum(x: UOp, y: UOp, d: UOp) -> UOp | None:
+    """(x + y) % d where x is a multiple of some g that divides d, and 0 <= y < g."""
+    factor = gcd(const_factor(x), d.arg)
+    low, high = bounds(y)
+    if factor <= 1 or low < 0 or high >= factor:
         return None
-    quotients = [quotient for term in parts[0] if (quotient := divided(term, c.arg)) is not None]
-    if len(quotients) < len(parts[0]):
-        return None
-    if parts[1]:
-        quotients.append(total(parts[1], x) // c)
-    return total(quotients, x)
-
-
-def divided(term: UOp, by: int) -> UOp | None:
-    """A term over a constant that divides it, where that shows."""
-    if term.op is Op.CONST:
-        return UOp.const(term.dtype, term.arg // by)
-    if term.op is Op.MUL and term.src[1].op is Op.CONST and term.src[1].arg % by == 0:
-        return term.src[0] * (term.src[1].arg // by)
-    return None
-
-
-def modulo_sum(x: UOp, c: UOp) -> UOp | None:
-    """(multiples of c + rest) % c."""
-    parts = split_sum(x, c)
-    return None if parts is None else total(parts[1], x) % c
-
-
-def common_factor(x: UOp, c: UOp) -> UOp | None:
-    """(k * a + r) // (k * b) with 0 <= r < k is a // b."""
-    for term in terms_of(x):
-        if term.op is not Op.MUL or term.src[1].op is not Op.CONST:
-            continue
-        factor = term.src[1].arg
-        if not 1 < factor < c.arg or c.arg % factor:
-            continue
-        parts = split_sum(x, term.src[1])
-        if parts is None or not below(total(parts[1], x), term.src[1]):
-            continue
-        quotients = [divided(t, factor) for t in parts[0]]
-        if all(q is not None for q in quotients):
-            return total([q for q in quotients if q is not None], x) // (c.arg // factor)
-    return None
-
-
-def common_factor_modulo(x: UOp, c: UOp) -> UOp | None:
-    """(k * a + r) % (k * b) with 0 <= r < k is (a % b) * k + r."""
-    for term in terms_of(x):
-        if term.op is not Op.MUL or term.src[1].op is not Op.CONST:
-            continue
-        factor = term.src[1].arg
-        if not 1 < factor < c.arg or c.arg % factor:
-            continue
-        parts = split_sum(x, term.src[1])
-        if parts is None or not below(total(parts[1], x), term.src[1]):
-            continue
-        quotients = [divided(t, factor) for t in parts[0]]
-        if all(q is not None for q in quotients):
-            high = (total([q for q in quotients if q is not None], x) % (c.arg // factor)) * factor
-            return total([high, *parts[1]], x)
-    return None
+    quotient = exact(x, factor)
+    return None if quotient is None else (quotient % (d.arg // factor)) * factor + y
 
 
 INDEX = RuleSet(
@@ -145,30 +107,32 @@ INDEX = RuleSet(
         Rule(c < d, c < d),
         Rule((x + c) + d, x + (c + d)),
         Rule((x * c) * d, x * (c * d)),
-        Rule((x + c) * d, x * d + c * d),
         Rule((x + y) * c, x * c + y * c),
-        Rule(x + x, x * 2),
         Rule(x * c + x * d, x * (c + d)),
-        Rule((x * c) + x, x * (c + 1)),
-        Rule(((x // c) * c) + (x % c), x),
-        Rule(((x // c) * d) + ((x % c) * e), x * e, when=lambda c, d, e: d.arg == c.arg * e.arg),
-        Rule((y + (x // c) * d) + ((x % c) * e), y + x * e, when=lambda c, d, e: d.arg == c.arg * e.arg),
-        Rule((y + (x // c) * c) + (x % c), y + x),
-        Rule((((x // c) % d) * c) + (x % c), x % (c * d)),
+        Rule((x // c) * c + x % c, x),
+        Rule((x // c) * d + (x % c) * e, x * e, when=digits),
+        Rule((y + (x // c) * d) + (x % c) * e, y + x * e, when=digits),
+        Rule((y + (x // c) * c) + x % c, y + x),
         Rule((x // c) // d, x // (c * d)),
         Rule((x % c) % d, x % d, when=multiple),
-        Rule((x // c) % d, (x % (c * d)) // c, when=lambda x, c, d: below(x, UOp.const(c.dtype, c.arg * d.arg))),
-        Rule((x % c) // d, by_bounds),
+        Rule((x * c) // d, x * (c // d), when=multiple),
+        Rule((x * c) // d, x // (d // c), when=divides),
+        Rule((x * c) % d, 0, when=multiple),
+        Rule((x * c) % d, (x % (d // c)) * c, when=divides),
+        Rule((x * c + y) // d, x * (c // d) + y // d, when=multiple),
+        Rule((x * c + y) // d, x // (d // c), when=in_digit),
+        Rule((x * c + y) % d, y % d, when=multiple),
+        Rule((x * c + y) % d, (x % (d // c)) * c + y, when=in_digit),
+        Rule((SUM + y) // d, x // d + y // d, when=sum_multiple),
+        Rule((SUM + y) % d, y % d, when=sum_multiple),
+        Rule((SUM + y) // d, divide_sum),
+        Rule((SUM + y) % d, modulo_sum),
         Rule(x // c, by_bounds),
-        Rule(x % c, lambda x, c: x if below(x, c) else None),
-        Rule(x // c, divide_sum),
-        Rule(x % c, modulo_sum),
-        Rule(x // c, common_factor),
-        Rule(x % c, common_factor_modulo),
+        Rule(x % c, modulo_by_bounds),
         Rule((x + c) + y, (x + y) + c),
         Rule(x < c, by_bounds),
         Rule((x + c) < d, x < (d + c * -1)),
-        Rule((x * -1) < c, lambda x, c: (x < 1 - c.arg).eq(UOp.const((x < x).dtype, False)) if c.arg != 1 else None),
+        Rule((x * -1) < c, lambda x, c: (x < 1 - c.arg).logical_not()),
         Rule(op(Op.WHERE, const("c"), x, y), lambda c, x, y: x if c.arg else y),
         Rule(op(Op.AND, x, const("c")), lambda x, c: x if c.arg else c),
     ],

@@ -277,6 +277,31 @@ _FLOAT_OPS: Final = frozenset({Op.CONST, Op.CAST})
 
 def const_factor(node: UOp) -> int:
     """The largest constant known to divide every value of an integer node; 0 when the value is always 0."""
+    if node.dtype.kind != "x":
+        return _slow_factor(node)
+    # Index sums of products with constants, by far the most frequent, need no memo.
+    factor = 0
+    stack = [node]
+    seen: set[UOp] = set()
+    while stack:
+        term = stack.pop()
+        if term.op is Op.ADD:
+            if term not in seen:
+                seen.add(term)
+                stack.extend(term.src)
+            continue
+        if term.op is Op.MUL and term.src[1].op is Op.CONST and term.src[0].op not in _FACTOR_OPS:
+            factor = gcd(factor, term.src[1].arg)
+        elif term.op in _FACTOR_OPS or term.op is Op.CONST:
+            factor = gcd(factor, _slow_factor(term))
+        else:
+            return 1
+        if factor == 1:
+            return 1
+    return factor
+
+
+def _slow_factor(node: UOp) -> int:
     factors: dict[UOp, int] = {}
     stack = [node]
     while stack:

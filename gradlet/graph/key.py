@@ -19,13 +19,14 @@ def structural_key(roots: Iterable[UOp]) -> tuple[Hashable, tuple[UOp, ...]]:
 
     Two lists of roots have equal keys exactly when one becomes the other by exchanging leaves position by position:
     buffers of the same dtype, size and device, variables of the same dtype and limits (names do not count), bound
-    values. Aliasing counts: `a + a` and `a + b` differ. Numbers are given breadth first, so they depend on structure
-    alone. The key holds dtype objects: for use on disk replace them by their names.
+    values. Aliasing counts: `a + a` and `a + b` differ. Numbers are given in order of discovery, so they depend on
+    structure alone. The key holds dtype objects: for use on disk replace them by their names.
     """
     key: list[Any] = []
     append = key.append
     leaves: list[UOp] = []
-    out: list[UOp] = []
+    stack: list[UOp] = []
+    push, pop = stack.append, stack.pop
     with stamp_lock:
         stamp = next_stamp()
         number = 0
@@ -34,10 +35,11 @@ def structural_key(roots: Iterable[UOp]) -> tuple[Hashable, tuple[UOp, ...]]:
                 node.stamp = stamp
                 node.num = number
                 number += 1
-                out.append(node)
+                push(node)
             append(node.num)
         append(None)  # ends the list of roots
-        for node in out:  # grows while it is walked
+        while stack:
+            node = pop()
             src = node.src
             op = node.op
             if src:
@@ -52,7 +54,7 @@ def structural_key(roots: Iterable[UOp]) -> tuple[Hashable, tuple[UOp, ...]]:
                         source.stamp = stamp
                         source.num = number
                         number += 1
-                        out.append(source)
+                        push(source)
                     append(source.num)
                 continue
             append(op)

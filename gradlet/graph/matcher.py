@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import RewriteError
 from gradlet.graph.fold import fold
-from gradlet.graph.node import KIND_ONE, KIND_ZERO, UOp, mk
+from gradlet.graph.node import KIND_ONE, KIND_ZERO, SIG_SAME, UOp, mk
 from gradlet.graph.pattern import ANYTHING, Pat, fixed_arity
 from gradlet.ops.op import COMPARE, ELEMENTWISE, Op
 
@@ -47,10 +47,26 @@ def kinds(pattern: Pat) -> frozenset[int] | None:
     return frozenset(found | CONST_KINDS if Op.CONST in pattern.ops else found)
 
 
+# Their arg and dtype follow from their sources, so equal sources make equal nodes.
+_FUNCTIONS: Final = ELEMENTWISE - {Op.CAST, Op.BITCAST}
+
+
+def surely_same(first: Pat, second: Pat) -> bool:
+    """Whether two patterns of one rule can only match the same node."""
+    if first.name is not None or second.name is not None:
+        return first.name == second.name
+    if first.is_literal and second.is_literal:
+        return False  # one value exists in many dtypes
+    if first.ops is None or len(first.ops) != 1 or first.ops != second.ops or not first.ops <= _FUNCTIONS:
+        return False
+    one, two = first.src or (), second.src or ()
+    return bool(one) and len(one) == len(two) and all(map(surely_same, one, two))
+
+
 class SignatureTest:
     """Decides from a node's signature whether a pattern can match it at all."""
 
-    __slots__ = ("ops", "first", "second", "count", "more")
+    __slots__ = ("ops", "first", "second", "count", "more", "same")
 
     def __init__(self, pattern: Pat) -> None:
         self.ops = None if pattern.ops is None else frozenset(int(o) for o in pattern.ops)
@@ -59,15 +75,18 @@ class SignatureTest:
         self.more = pattern.more
         self.first = kinds(src[0]) if len(src) > 0 else None
         self.second = kinds(src[1]) if len(src) > 1 else None
+        self.same = len(src) > 1 and surely_same(src[0], src[1])
 
     def __call__(self, sig: int) -> bool:
         if self.ops is not None and sig & 255 not in self.ops:
             return False
         if self.count < 0:
             return True
-        first, second = sig >> 8 & 255, sig >> 16
+        first, second = sig >> 8 & 255, sig >> 16 & 255
         known = 0 if not first else 1 if not second else 2  # two stands for two or more
         if known < min(self.count, 2) or (known > self.count and not self.more):
+            return False
+        if self.same and not sig & SIG_SAME:
             return False
         if self.count > 0 and self.first is not None and first not in self.first:
             return False

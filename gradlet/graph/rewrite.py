@@ -144,7 +144,8 @@ class Matchers(dict[int, Matcher | None]):
         if trace is not None:
             self._writer.names["trace"] = trace
         self._functions: dict[tuple[int, ...], Matcher] = {}
-        self.bit = _new_bit() if context_free else NO_BIT
+        self.bit = NO_BIT
+        self._wants_bit = context_free
         # Subgraphs without any op that a pattern can start at need not be entered.
         self.mask = 0
         for case in cases:
@@ -161,6 +162,13 @@ class Matchers(dict[int, Matcher | None]):
             self._functions[numbers] = function
         self[sig] = function
         return function
+
+    def stable_bit(self) -> int:
+        """The bit that marks nodes these rules do not change, or NO_BIT; taken on first use, for there are few."""
+        if self._wants_bit:
+            self._wants_bit = False
+            self.bit = _new_bit()
+        return self.bit
 
     @property
     def source(self) -> str:
@@ -263,7 +271,7 @@ def rewrite(nodes: UOp | Iterable[UOp], rules: RuleSet, context: Any = None) -> 
 def normal_form(node: UOp, rules: RuleSet) -> UOp:
     """Like `rewrite` of a context-free set, quick when the sources are final: for rules applied while building."""
     matchers = rules.matchers()
-    bit = matchers.bit
+    bit = matchers.stable_bit()
     if node.stable & bit:
         return node
     for source in node.src:
@@ -311,33 +319,42 @@ def walk(nodes: UOp | Iterable[UOp], rules: RuleSet, context: Any = None) -> UOp
 
 def _collect(roots: Iterable[UOp], stable: int, mask: int) -> list[UOp]:
     """Nodes that rules may change, sources first: not those with a `stable` bit, nor without an op of `mask` below."""
+    out: list[UOp] = []
+    keep = out.append
     with stamp_lock:
         stamp = next_stamp()
-        out = []
+        stack = []
+        push, pop = stack.append, stack.pop
         for node in roots:
             if node.stamp != stamp and not node.stable & stable and node.mask & mask:
                 node.stamp = stamp
-                out.append(node)
-        for node in out:  # grows while it is walked
+                push(node)
+        while stack:
+            node = pop()
+            keep(node)
             for source in node.src:
                 if source.stamp != stamp and not source.stable & stable and source.mask & mask:
                     source.stamp = stamp
-                    out.append(source)
+                    push(source)
     out.sort(key=by_uid)
     return out
 
 
 class _Fixpoint:
-    """One call of `rewrite`."""
+    """One call of `rewrite`.
+
+    A node is final when it has the stable bit, or is in `done` (for rule sets without a bit), or holds no op that any
+    pattern starts at; a changed node is final when `new` has its final form. The hot loops write these tests out.
+    """
 
     def __init__(self, rules: RuleSet, context: Any) -> None:
         self.rules = rules
         self.context = context
         self.matchers = rules.matchers()
-        self.bit = self.matchers.bit
+        self.bit = self.matchers.stable_bit()
         self.mask = self.matchers.mask
-        self.done: set[UOp] = set()  # finished nodes, for rule sets without a stable bit
-        self.new: dict[UOp, UOp] = {}  # changed node -> its final form
+        self.done: set[UOp] = set()
+        self.new: dict[UOp, UOp] = {}
         self.steps = 0
         self.limit = 0
 
@@ -345,6 +362,7 @@ class _Fixpoint:
         bit, new, done, matchers, context = self.bit, self.new, self.done, self.matchers, self.context
         order = _collect(roots, bit, self.mask)
         self.limit = 100_000 + 200 * len(order)
+        get = new.get
         current = roots[0] if roots else None
         try:
             for node in order:
@@ -352,23 +370,28 @@ class _Fixpoint:
                 if new:
                     if node in new:
                         continue
-                    for source in node.src:
-                        if source in new:
-                            current = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
-                            break
-                    if current is not node:
-                        known = self.final(current)
-                        if known is not None:
-                            new[node] = known
-                            continue
+                    src = node.src
+                    if len(src) == 2:
+                        first, second = src
+                        if first in new or second in new:
+                            current = mk(node.op, node.dtype, (get(first, first), get(second, second)), node.arg)
+                    else:
+                        for source in src:
+                            if source in new:
+                                current = mk(node.op, node.dtype, tuple([get(s, s) for s in src]), node.arg)
+                                break
+                    if current is not node and (current.stable & bit or current in new or current in done):
+                        new[node] = get(current, current)
+                        continue
                 matcher = matchers[current.sig]
-                result = matcher(current, context) if matcher is not None else None
-                if result is not None:
-                    result = self.settle(current, result)
-                    if current is not node:
-                        new[current] = result
-                    new[node] = result
-                    continue
+                if matcher is not None:
+                    result = matcher(current, context)
+                    if result is not None:
+                        result = self.settle(current, result)
+                        if current is not node:
+                            new[current] = result
+                        new[node] = result
+                        continue
                 if bit:
                     current.stable |= bit
                 else:
@@ -378,7 +401,7 @@ class _Fixpoint:
         except Exception as error:
             error.add_note(f"while rule set {self.rules.name!r} rewrote {current!r}")
             raise
-        return [new.get(r, r) for r in roots]
+        return [get(r, r) for r in roots]
 
     def final(self, node: UOp) -> UOp | None:
         """The final form of a node if it is known."""
@@ -388,41 +411,44 @@ class _Fixpoint:
 
     def settle(self, start: UOp, result: UOp) -> UOp:
         """The final form of `result`, which a rule made of `start` and whose subtree may be new."""
-        final, new, matchers = self.final, self.new, self.matchers
+        bit, mask, new, done, matchers = self.bit, self.mask, self.new, self.done, self.matchers
+        get = new.get
         pending = {start: result}  # node -> what it became, while that is not final
         stack = [result]
         while stack:
             node = stack[-1]
-            if final(node) is not None:
+            if node.stable & bit or node in new or node in done or not node.mask & mask:
                 stack.pop()
                 continue
             target = pending.get(node)
             if target is not None:
-                known = final(target)
+                # Back from settling what the node became.
+                known = self.final(target)
                 if known is None:
                     raise self.loop(node, pending)
                 new[node] = known
                 stack.pop()
                 continue
-            waiting = [s for s in node.src if final(s) is None]
+            src = node.src
+            waiting = [s for s in src if not (s.stable & bit or s in new or s in done or not s.mask & mask)]
             if waiting:
                 for source in waiting:
                     if source in pending:
                         raise self.loop(source, pending)
                 stack.extend(waiting)
                 continue
-            for source in node.src:
+            for source in src:
                 if source in new:
-                    target = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
+                    target = mk(node.op, node.dtype, tuple([get(s, s) for s in src]), node.arg)
                     break
             if target is None or target is node:
                 matcher = matchers[node.sig]
                 target = matcher(node, self.context) if matcher is not None else None
                 if target is None:
-                    if self.bit:
-                        node.stable |= self.bit
+                    if bit:
+                        node.stable |= bit
                     else:
-                        self.done.add(node)
+                        done.add(node)
                     stack.pop()
                     continue
                 self.steps += 1
@@ -431,12 +457,12 @@ class _Fixpoint:
                         f"rule set {self.rules.name!r} does not end: after {self.limit} rewrites rule "
                         f"{self.rules.which(node, self.context)} is still changing {node!r}"
                     )
-            if target in pending and final(target) is None:
+            if target in pending and self.final(target) is None:
                 pending[node] = target
                 raise self.loop(target, pending)
             pending[node] = target
             stack.append(target)
-        known = final(result)
+        known = self.final(result)
         if known is None:
             raise self.loop(start, pending)
         return known
@@ -468,20 +494,23 @@ class SignatureIndex:
         with stamp_lock:
             stamp = next_stamp()
             root.stamp = stamp
-            out = [root]
-            for node in out:  # grows while it is walked
+            stack = [root]
+            push, pop = stack.append, stack.pop
+            while stack:
+                node = pop()
                 groups[node.sig].append(node)
                 for source in node.src:
                     if source.stamp != stamp:
                         source.stamp = stamp
-                        out.append(source)
+                        push(source)
         self.groups: dict[int, list[UOp]] = groups
 
     def has_work(self, rules: RuleSet, context: Any = None) -> bool:
         """False when no rule matches any node. Rules that use the context are not called: their effects count once."""
         matchers = rules.matchers()
         root = self.root
-        if not root.mask & matchers.mask or root.stable & matchers.bit:
+        bit = matchers.stable_bit()
+        if not root.mask & matchers.mask or root.stable & bit:
             return False
         for sig, nodes in self.groups.items():
             matcher = matchers[sig]
@@ -496,7 +525,7 @@ class SignatureIndex:
             except Exception as error:
                 error.add_note(f"while rule set {rules.name!r} rewrote {node!r}")
                 raise
-        root.stable |= matchers.bit
+        root.stable |= bit
         return False
 
 

@@ -144,6 +144,10 @@ def test_deep_chain():
         node = node + 1
     assert bounds(node) == (49_997, 50_005)
     assert const_factor((node * 6) + 4) == 2
+    doubled = a * 6
+    for _ in range(100):
+        doubled = doubled + doubled
+    assert const_factor(doubled) == 6
 
 
 NARROW = dtypes.int8

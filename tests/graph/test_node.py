@@ -14,7 +14,7 @@ import pytest
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import DTypeError
 from gradlet.graph import node as node_module
-from gradlet.graph.node import KIND_ONE, KIND_ZERO, UOp, mk, no_gc, substitute, toposort
+from gradlet.graph.node import KIND_ONE, KIND_ZERO, SIG_SAME, UOp, mk, no_gc, substitute, toposort
 from gradlet.ops.op import BufferArg, Op, ShapeArg, VariableArg
 
 DEPTH = 50_000
@@ -49,7 +49,7 @@ def test_equal_fields_give_the_same_object():
 def test_nodes_die_with_their_last_reference():
     with no_gc():
         before = live_nodes(Op.MUL)
-        node = variable("a") * variable("b")
+        node = variable("alone") * variable("b")
         watch = weakref.ref(node)
         assert live_nodes(Op.MUL) == before + 1
         del node
@@ -58,12 +58,12 @@ def test_nodes_die_with_their_last_reference():
 
 
 def test_node_is_found_again_after_its_twin_died():
-    first = variable("a") * 3
+    first = variable("twin") * 3
     uid = first.uid
     del first
-    second = variable("a") * 3
+    second = variable("twin") * 3
     assert second.uid > uid
-    assert second is variable("a") * 3
+    assert second is variable("twin") * 3
 
 
 def test_creating_and_dropping_leaves_no_cyclic_garbage():
@@ -186,6 +186,8 @@ def test_mask_and_signature():
     assert node.mask == 1 << Op.VARIABLE | 1 << Op.CONST | 1 << Op.ADD | 1 << Op.MUL
     assert node.sig == Op.MUL | Op.ADD << 8 | KIND_ONE << 16
     assert node.src[0].sig == Op.ADD | Op.VARIABLE << 8 | KIND_ZERO << 16
+    assert (a // a).sig == Op.IDIV | Op.VARIABLE << 8 | Op.VARIABLE << 16 | SIG_SAME
+    assert (a // variable("b")).sig == Op.IDIV | Op.VARIABLE << 8 | Op.VARIABLE << 16
     sink = mk(Op.SINK, dtypes.void, (a, node, a), None)
     assert sink.mask == node.mask | 1 << Op.SINK
 
