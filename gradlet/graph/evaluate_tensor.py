@@ -43,9 +43,7 @@ def evaluate(
         return [np.array(numeric.store(values[root], root.dtype)) for root in roots]
 
 
-def _value(
-    node: UOp, values: Mapping[UOp, Array], buffers: Mapping[UOp, Array], variables: Mapping[UOp, int]
-) -> Array:
+def _value(node: UOp, values: Mapping[UOp, Array], buffers: Mapping[UOp, Array], variables: Mapping[UOp, int]) -> Array:
     op = node.op
     if op in ELEMENTWISE:
         operands = [values[s] for s in node.src]
