@@ -13,7 +13,7 @@ from gradlet.base.dtype import DType, dtypes
 from gradlet.device.common.llvm import emit_object
 from gradlet.device.cpu.jit import load
 from gradlet.graph.evaluate_linear import run_linear
-from gradlet.graph.node import UOp, mk, toposort
+from gradlet.graph.node import UOp, mk
 from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import AccArg, AxisKind, LaneArg, Op, ParamArg, RangeArg, ReduceArg, VariableArg
 from gradlet.render.llvmir import render
@@ -35,9 +35,17 @@ class Build:
         self.numbers = 0
 
     def emit(self, node: UOp) -> UOp:
-        for n in toposort((node,)):
-            if n not in self.listed and n.op is not Op.RANGE:
-                self.append(n)
+        # Depth first, so that the order does not depend on which nodes live from earlier tests.
+        stack = [node]
+        while stack:
+            top = stack[-1]
+            waiting = [s for s in top.src if s not in self.listed and s.op is not Op.RANGE]
+            if top in self.listed:
+                stack.pop()
+            elif waiting:
+                stack.extend(reversed(waiting))
+            else:
+                self.append(stack.pop())
         return node
 
     def append(self, node: UOp) -> UOp:

@@ -15,17 +15,17 @@ loop0_3:
 loop1_7:
   %i1_9 = phi i64 [ 0, %loop0_3 ], [ %next25, %loop1_7 ]
   %acc0_10 = phi <16 x float> [ splat (float 0x0000000000000000), %loop0_3 ], [ %v24, %loop1_7 ]
-  %v11 = mul nsw i64 %i1_9, 16
-  %v12 = insertelement <16 x i64> poison, i64 %v11, i64 0
-  %v13 = shufflevector <16 x i64> %v12, <16 x i64> poison, <16 x i32> zeroinitializer
-  %v14 = add nsw <16 x i64> %v13, <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7, i64 8, i64 9, i64 10, i64 11, i64 12, i64 13, i64 14, i64 15>
-  %v15 = icmp slt <16 x i64> %v14, splat (i64 100)
-  %v16 = mul nsw i64 %i0_6, 100
-  %v17 = add nsw i64 %v16, %v11
-  %a18 = getelementptr float, ptr %p0, i64 %v17
-  %v19 = call <16 x float> @llvm.masked.load.v16f32.p0(ptr align 4 %a18, <16 x i1> %v15, <16 x float> splat (float 0x0000000000000000))
-  %a20 = getelementptr float, ptr %p1, i64 %v11
-  %v21 = call <16 x float> @llvm.masked.load.v16f32.p0(ptr align 4 %a20, <16 x i1> %v15, <16 x float> splat (float 0x0000000000000000))
+  %v11 = mul nsw i64 %i0_6, 100
+  %v12 = mul nsw i64 %i1_9, 16
+  %v13 = add nsw i64 %v11, %v12
+  %v14 = insertelement <16 x i64> poison, i64 %v12, i64 0
+  %v15 = shufflevector <16 x i64> %v14, <16 x i64> poison, <16 x i32> zeroinitializer
+  %v16 = add nsw <16 x i64> %v15, <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7, i64 8, i64 9, i64 10, i64 11, i64 12, i64 13, i64 14, i64 15>
+  %v17 = icmp slt <16 x i64> %v16, splat (i64 100)
+  %a18 = getelementptr float, ptr %p0, i64 %v13
+  %v19 = call <16 x float> @llvm.masked.load.v16f32.p0(ptr align 4 %a18, <16 x i1> %v17, <16 x float> splat (float 0x0000000000000000))
+  %a20 = getelementptr float, ptr %p1, i64 %v12
+  %v21 = call <16 x float> @llvm.masked.load.v16f32.p0(ptr align 4 %a20, <16 x i1> %v17, <16 x float> splat (float 0x0000000000000000))
   %v22 = fcmp ogt <16 x float> splat (float 0x0000000000000000), %v19
   %v23 = select <16 x i1> %v22, <16 x float> splat (float 0x0000000000000000), <16 x float> %v19
   %v24 = call <16 x float> @llvm.fma.v16f32(<16 x float> %v23, <16 x float> %v21, <16 x float> %acc0_10)
@@ -33,9 +33,9 @@ loop1_7:
   %v26 = icmp slt i64 %next25, 7
   br i1 %v26, label %loop1_7, label %after1_8, !llvm.loop !1
 after1_8:
-  %v27 = call reassoc float @llvm.vector.reduce.fadd.v16f32(float 0x8000000000000000, <16 x float> %v24)
-  %a28 = getelementptr inbounds float, ptr %p2, i64 %i0_6
-  store float %v27, ptr %a28, align 4
+  %a27 = getelementptr inbounds float, ptr %p2, i64 %i0_6
+  %v28 = call reassoc float @llvm.vector.reduce.fadd.v16f32(float 0x8000000000000000, <16 x float> %v24)
+  store float %v28, ptr %a27, align 4
   %next29 = add nuw nsw i64 %i0_6, 1
   %v30 = icmp slt i64 %next29, %end
   br i1 %v30, label %loop0_3, label %after0_4, !llvm.loop !2
