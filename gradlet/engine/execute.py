@@ -90,7 +90,7 @@ def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
         live: graphs of other tensors still in use; they keep the values they were built on.
 
     Returns:
-        For each root the node it became: a BUFFER behind movement ops.
+        For each root, and for each write that ran inside them, the node it became: a BUFFER behind movement ops.
     """
     resolved = resolve(roots)
     with report.realize_totals():
@@ -101,19 +101,17 @@ def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
             copies = len(plan.calls) - kernels
             events.emit(events.ScheduleMade(kernels, copies, time.perf_counter() - start))
         run(plan)
-    results: dict[UOp, UOp] = {}
-    for root, node in zip(roots, resolved, strict=True):
-        result = plan.results[node]
-        results[root] = result
-        for key in (root, node):
-            if key is not result and key.op is not Op.BUFFER:
-                _remember(key, result)
+    results = dict(plan.results)  # writes inside the roots ran too: whoever else holds them must not run them again
+    # The other graphs know these writes by their names from before `resolve`.
+    held = [n for n in toposort(live) if n.op is Op.WRITE]
+    for root, node in zip((*roots, *held), (*resolved, *resolve(held)), strict=True):
+        if node in plan.results:
+            results[root] = plan.results[node]
+    for key, result in results.items():
+        if key is not result and key.op is not Op.BUFFER:
+            _realized[key] = result
     _forget_overwritten(plan, resolved, results)
     return results
-
-
-def _remember(key: UOp, result: UOp) -> None:
-    _realized[key] = result
 
 
 def overwritten_buffers(plan: Schedule, roots: Sequence[UOp]) -> set[UOp]:

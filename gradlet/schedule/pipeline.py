@@ -42,16 +42,20 @@ def _create(roots: Sequence[UOp], target_of: Callable[[str], Target], live: Sequ
     effects = place_writes([new[r] for r in roots], [new[n] for n in live], cleaned.guards)
     asked: dict[UOp, str] = {}
     wanted = [stored_form(n, cleaned.devices.get(r), asked) for r, n in zip(roots, effects.roots, strict=True)]
-    steps = Steps(effects, [*wanted, *effects.extra.values()], asked, default_device())
+    extra = {old: stored_form(n, None, asked) for old, n in effects.extra.items()}
+    steps = Steps(effects, [*wanted, *extra.values()], asked, default_device())
     groups = execution_order(partition(steps, target_of), steps)
     emitter = Emitter(steps, groups)
     for group in groups:
         emitter.emit(group)
     results = {root: result_of(n, emitter) for root, n in zip(roots, wanted, strict=True)}
+    # Writes that ran although nobody asked for them: whoever else holds one reads its result. A root may have become
+    # the very write it reads (`write * 1`).
+    ran = {**dict(zip([new[r] for r in roots], effects.roots, strict=True)), **effects.extra}
     for old, node in new.items():
-        if old.op is Op.WRITE and old not in results and root_of(node) in effects.extra:
-            bottom = root_of(node)
-            results[old] = result_of(replay(chain_to(node, bottom), effects.extra[bottom]), emitter)
+        bottom = root_of(node)
+        if old.op is Op.WRITE and old not in results and bottom in ran:
+            results[old] = result_of(replay(chain_to(node, bottom), ran[bottom]), emitter)
     used = {v for call in emitter.calls if isinstance(call, KernelCall) for v in call.variables}
     values = {v: value for v, value in cleaned.values.items() if v in used}
     return Schedule(tuple(emitter.calls), results, values)
