@@ -128,7 +128,10 @@ def test_ordered_range_sees_earlier_stores(block):
     rows, columns, count = 3, 2, 5
     n, j = loop(0, count, AxisKind.ORDERED), loop(1, columns)
     target, index, values = param(0, rows * columns), param(1, count, dtypes.int32), param(2, count * columns)
-    row = load(index, n, ).cast(dtypes.index)
+    row = load(
+        index,
+        n,
+    ).cast(dtypes.index)
     inside = row.lt(rows) & (row >= 0)
     old = load(target, row * columns + j, inside)
     kernel = sink(store(target, row * columns + j, old + load(values, n * columns + j), inside))

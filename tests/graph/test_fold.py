@@ -15,7 +15,7 @@ INTS = [0, 1, -1, 2, 3, -7, 5, 100, 127, -128, 2**31 - 1, -(2**31), 2**63 - 1, -
 FLOAT_ONLY = {Op.FDIV, Op.POW}
 INT_ONLY = {Op.IDIV, Op.MOD, Op.SHL, Op.SHR}
 BITS = {Op.AND, Op.OR, Op.XOR}
-ALL = [d for d in dtypes.all()]
+ALL = list(dtypes.all())
 
 
 def samples(dtype):

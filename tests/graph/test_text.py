@@ -50,7 +50,7 @@ def graphs(draw):
         dtype = draw(st.sampled_from(TYPES))
         kind = draw(st.sampled_from(list(Op)))
         info = OP_INFO[kind]
-        if kind is Op.CONST or not nodes and info.arity != 0:
+        if kind is Op.CONST or (not nodes and info.arity != 0):
             value = draw(st.floats() if dtype.is_float else st.booleans() if dtype.is_bool else st.integers())
             nodes.append(UOp.const(dtype, value))
             continue

@@ -16,7 +16,7 @@ HARD_FLOATS = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -3.25, 1e-7, -1e7, np.inf, -np.in
 LANES = 16
 
 
-class CannotBuild(Exception):
+class CannotBuildError(Exception):
     """This draw gives no instance; draw again."""
 
 
@@ -52,7 +52,7 @@ class Instances:
         """A dtype for the pattern, `wanted` if that fits."""
         if wanted is not None:
             if not self.allowed(pattern, wanted):
-                raise CannotBuild
+                raise CannotBuildError
             return wanted
         ops = pattern.ops or frozenset()
         pool = self.only or [*INTEGERS, *FLOATS, dtypes.bool]
@@ -71,7 +71,7 @@ class Instances:
         for child in children:
             pool = [d for d in pool if self.compatible(child, d)]
         if not pool:
-            raise CannotBuild
+            raise CannotBuildError
         return self.choose(pool)
 
     def compatible(self, pattern, dtype):
@@ -95,10 +95,10 @@ class Instances:
         if pattern.name in self.names and pattern.name is not None:
             known = self.names[pattern.name]
             if known.dtype is not dtype:
-                raise CannotBuild
+                raise CannotBuildError
             return known
         if not self.allowed(pattern, dtype):
-            raise CannotBuild
+            raise CannotBuildError
         if pattern.choices:
             made = self.node(self.choose(pattern.choices), dtype)
         elif pattern.is_const:
@@ -115,7 +115,7 @@ class Instances:
     def operation(self, pattern, dtype):
         op = self.choose(sorted(pattern.ops))
         if op not in ELEMENTWISE or op is Op.MULADD:
-            raise CannotBuild
+            raise CannotBuildError
         patterns = pattern.src
         arity = 1 if op in UNARY else 2 if op in BINARY else 3
         types = self.source_types(op, dtype, patterns)
@@ -132,12 +132,12 @@ class Instances:
         first = patterns[0] if patterns else None
         if op in COMPARE:
             if not dtype.is_bool:
-                raise CannotBuild
+                raise CannotBuildError
             inner = [d for d in (self.only or [*INTEGERS, *FLOATS, dtypes.bool])
                      if all(self.compatible(p, d) for p in patterns or ())]  # fmt: skip
             known = [self.names[p.name].dtype for p in patterns or () if p.name in self.names and p.name is not None]
             if not inner and not known:
-                raise CannotBuild
+                raise CannotBuildError
             return [known[0] if known else self.choose(inner)] * 2
         if op is Op.WHERE:
             return [dtypes.bool, dtype, dtype]
@@ -149,14 +149,14 @@ class Instances:
         if op is Op.BITCAST:
             pool = [d for d in [*INTEGERS, *FLOATS] if d.itemsize == dtype.itemsize and d.kind != "x"]
             return [self.choose(pool)] if pool and dtype.kind != "x" else self.fail()
-        if op in FLOAT_ONLY and not dtype.is_float or op in INTEGER_ONLY and not dtype.is_int:
-            raise CannotBuild
-        if op in BITS and dtype.is_float or op is Op.ADD and dtype.is_bool:
-            raise CannotBuild
+        if (op in FLOAT_ONLY and not dtype.is_float) or (op in INTEGER_ONLY and not dtype.is_int):
+            raise CannotBuildError
+        if (op in BITS and dtype.is_float) or (op is Op.ADD and dtype.is_bool):
+            raise CannotBuildError
         return [dtype] * (1 if op in UNARY else 2)
 
     def fail(self):
-        raise CannotBuild
+        raise CannotBuildError
 
     # leaves
     def expression(self, dtype):

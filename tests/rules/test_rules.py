@@ -3,14 +3,16 @@
 import numpy as np
 import pytest
 
+from gradlet.base.dtype import dtypes
+from gradlet.base.settings import scope
 from gradlet.graph.evaluate import evaluate
-from gradlet.graph.node import toposort
+from gradlet.graph.node import UOp, mk, toposort
 from gradlet.graph.rewrite import Matchers, rewrite
-from gradlet.ops.op import ELEMENTWISE, SCALAR_LEAVES, Op
+from gradlet.ops.op import ELEMENTWISE, SCALAR_LEAVES, BufferArg, Op
 from gradlet.rules import bounded, folds, grows, removes, reorders
 from gradlet.rules.scalars import scalar_of
 from gradlet.rules.sets import INDEX_MATH, SIMPLIFY
-from tests.rules.instances import CannotBuild, Instances
+from tests.rules.instances import CannotBuildError, Instances
 from tests.rules.measure import measure
 
 GROUPS = {
@@ -42,7 +44,7 @@ def test_rule(group, rule, number):
     for _ in range(DRAWS):
         try:
             node = instances.build(rule.pattern)
-        except CannotBuild:
+        except CannotBuildError:
             continue
         matcher = matchers[node.sig]
         result = matcher(node, None) if matcher is not None else None
@@ -101,11 +103,6 @@ def test_every_rule_of_the_sets_belongs_to_a_group():
 
 
 def test_rules_that_change_float_bits_are_off_when_strict():
-    from gradlet.base.settings import scope
-    from gradlet.base.dtype import dtypes
-    from gradlet.graph.node import mk
-    from gradlet.ops.op import BufferArg
-
     x = mk(Op.BUFFER, dtypes.float32, (), BufferArg(-1, 4, "TEST"))
     assert rewrite(x + 0.0, SIMPLIFY) is x
     with scope(STRICT_FLOAT=1):
@@ -114,10 +111,6 @@ def test_rules_that_change_float_bits_are_off_when_strict():
 
 
 def test_results_keep_scalars_out_of_shaped_places():
-    from gradlet.base.dtype import dtypes
-    from gradlet.graph.node import UOp, mk
-    from gradlet.ops.op import BufferArg
-
     x = mk(Op.BUFFER, dtypes.int32, (), BufferArg(-1, 4, "TEST"))
     zero = rewrite(x * 0, SIMPLIFY)
     assert zero.shape == (4,) and scalar_of(zero) is UOp.const(dtypes.int32, 0)

@@ -183,9 +183,8 @@ class KernelGraphs:
             j = loop(2 * number + 1, self.pick(1, 6))
             index = i * 6 + j
             guard = self.guard(index)
-            target = self.params[0] if number == 0 else self.params[0]
-            place = index + number * 0
-            where = mk(Op.INDEX, F32, (target, place) if guard is None else (target, place, guard))
+            target = self.params[0]
+            where = mk(Op.INDEX, F32, (target, index) if guard is None else (target, index, guard))
             stores.append(mk(Op.STORE, dtypes.void, (where, self.value(index, number))))
         return mk(Op.SINK, dtypes.void, tuple(stores), KernelArg("fuzz"))
 
