@@ -116,7 +116,8 @@ def _check_split(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> Non
             raise refusal(opt, f"at most {MAX_LANES} lanes are supported")
         if target.kind != "cpu":
             raise refusal(opt, "lanes of this target are threads; use THREAD")
-        if any(r.arg.kind is AxisKind.VECTOR for n in facts.order if loop in facts.ranges[n] for r in facts.ranges[n]):
+        values = [n for n in facts.order if n.op is not Op.SINK and loop in facts.ranges[n]]  # stores have loops apart
+        if any(r.arg.kind is AxisKind.VECTOR for n in values for r in facts.ranges[n]):
             raise refusal(opt, "a value would have two ranges of lanes")
     if opt.kind is OptKind.THREAD:
         _check_thread(facts, loop, opt, target, bool(closing))
