@@ -7,7 +7,6 @@ import json
 import math
 import random
 import signal
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -88,17 +87,17 @@ def run(arguments: argparse.Namespace) -> int:
         Device.DEFAULT = arguments.device
     if Device.DEFAULT.startswith("NULL"):
         raise DeviceError("the NULL device computes nothing, so nothing is learned; use --device CPU")
-    console = Console(stderr=arguments.json, highlight=False)
+    console = Console(stderr=arguments.json, highlight=False, soft_wrap=True)
     Tensor.manual_seed(arguments.seed)
     train_images, train_labels, test_images, test_labels = digits()
     network = Network()
-    count = sum(p.numel() for p in get_parameters(network))
-    console.print(
-        f"[bold]gradlet demo[/]: {train_images.shape[0]} handwritten digits to learn, {test_images.shape[0]} to test, "
-        f"{count:,} parameters, device {Device.DEFAULT}"
-    )
     trainer = Trainer(network, train_images, train_labels, arguments.seed, arguments.steps)
+    count = sum(p.numel() for p in get_parameters(network))
     with stop_on_interrupt() as stop:
+        console.print(
+            f"[bold]gradlet demo[/]: {train_images.shape[0]} handwritten digits to learn, {test_images.shape[0]} to "
+            f"test, {count:,} parameters, device {Device.DEFAULT}"
+        )
         result = trainer.train(console, stop)
 
     predictions = predict(network, test_images)
@@ -202,7 +201,7 @@ class Trainer:
         lines = Device[call.device].render(kernel.linear).splitlines()
         body = [line for line in lines if line.strip() and not line.startswith((";", "declare", "target", "source"))]
         for line in body[:12]:
-            console.print(f"  {line[:110]}", style="dim", markup=False)
+            console.print(f"  {line}"[: console.width], style="dim", markup=False)
         if len(body) > 12:
             console.print(f"  ... {len(body) - 12} more lines (DEBUG=4 prints all)", style="dim")
 
@@ -275,11 +274,10 @@ def draw(console: Console, images: Tensor, predictions: Sequence[int], truth: Se
     order = sorted(range(len(truth)), key=lambda i: (predictions[i] == truth[i], i))
     wrong = sum(p != t for p, t in zip(predictions, truth))
     chosen = order[: min(2, wrong)] + order[wrong:]
-    chosen = chosen[:count]
+    chosen = chosen[: max(1, min(count, (console.width - 2) // 19))]
     pixels = images.numpy()
     for row in range(8):
         cells = ["".join(SHADES[round(float(v) * 9)] * 2 for v in pixels[i, 0, row]) for i in chosen]
         console.print("  " + "   ".join(cells), markup=False)
     labels = [f"{predictions[i]}" if predictions[i] == truth[i] else f"{predictions[i]}, is {truth[i]}" for i in chosen]
     console.print("  " + "   ".join(f"{label:^16}" for label in labels), markup=False)
-    sys.stdout.flush()

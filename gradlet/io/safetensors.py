@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError, FileFormatError
 from gradlet.engine.execute import base_buffer
+from gradlet.ops.op import Op
 from gradlet.runtime.buffer import Buffer, bind, buffer_of, new_buffer_node
 from gradlet.runtime.device import Device
 from gradlet.tensor.tensor import Tensor
@@ -102,7 +103,7 @@ def save(
         OSError: the file cannot be written; nothing is left behind.
     """
     _check_arguments(tensors, metadata)
-    dense = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    dense = {name: tensor if _is_dense(tensor) else tensor.contiguous() for name, tensor in tensors.items()}
     if dense:
         first, *rest = dense.values()
         first.realize(*rest)
@@ -269,6 +270,14 @@ def _replace_file(path: str | os.PathLike[str], head: Sequence[bytes], tensors: 
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether the tensor is the whole of a buffer, in order."""
+    node = tensor.uop
+    while node.op is Op.RESHAPE:
+        node = node.src[0]
+    return node.op is Op.BUFFER
 
 
 def _memory(tensor: Tensor) -> memoryview:
