@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,34 +33,44 @@ def _apply_opts(sink: UOp, context: Lowering) -> UOp:
     return actions.apply(sink, opts, context.target)
 
 
+def plain(step: Callable[[UOp], UOp]) -> Callable[[UOp, Lowering], UOp]:
+    """A pass that looks at the graph only."""
+    return lambda node, context: step(node)
+
+
+def for_target(step: Callable[[UOp, Target], UOp]) -> Callable[[UOp, Lowering], UOp]:
+    """A pass that also looks at the target."""
+    return lambda node, context: step(node, context.target)
+
+
 K: Final = Stage.KERNEL
 
 PIPELINE: Final = Pipeline(
     "kernel to program",
     (
         Pass("simplify index math", INDEX_MATH, K, K, doc="division, modulo, compares and guards that bounds decide"),
-        Pass("merge nested reduces", lambda n, c: reduce.merge_nested(n), K, K, doc="one REDUCE over all its ranges"),
-        Pass("take out invariant reduces", lambda n, c: reduce.take_out_invariant(n), K, K,
+        Pass("merge nested reduces", plain(reduce.merge_nested), K, K, doc="one REDUCE over all its ranges"),
+        Pass("take out invariant reduces", plain(reduce.take_out_invariant), K, K,
              doc="no loop over a range that the value does not depend on"),
-        Pass("widen accumulators", lambda n, c: reduce.widen_accumulators(n), K, K,
+        Pass("widen accumulators", plain(reduce.widen_accumulators), K, K,
              doc="16-bit floats are summed in float32"),
-        Pass("merge adjacent ranges", lambda n, c: loops.merge_adjacent(n), K, K, doc="fewer and longer loops"),
-        Pass("give each loop its own range", lambda n, c: loops.separate(n), K, K,
+        Pass("merge adjacent ranges", plain(loops.merge_adjacent), K, K, doc="fewer and longer loops"),
+        Pass("give each loop its own range", plain(loops.separate), K, K,
              doc="a row that is read twice is two loops"),
         Pass("apply schedule", _apply_opts, K, K, doc="split, vectorise, unroll and parallelise ranges"),
-        Pass("separate scheduled loops", lambda n, c: loops.separate(n), K, K, doc="splits and reorders move loops"),
-        Pass("expand unrolled ranges", lambda n, c: expand.unroll(n), K, K, doc="copies share what they can"),
+        Pass("separate scheduled loops", plain(loops.separate), K, K, doc="splits and reorders move loops"),
+        Pass("expand unrolled ranges", plain(expand.unroll), K, K, doc="copies share what they can"),
         Pass("simplify copies", INDEX_MATH, K, K, doc="each copy has constants where ranges were"),
-        Pass("vectorise", lambda n, c: expand.vectorize(n), K, K, doc="VECTOR ranges become lanes"),
-        Pass("settle guards", lambda n, c: memory.settle_guards(n), K, K, doc="every guarded load has its other value"),
-        Pass("compute 16-bit floats in float32", lambda n, c: decompose_dtypes.compute_in_float32(n, c.target), K, K,
+        Pass("vectorise", plain(expand.vectorize), K, K, doc="VECTOR ranges become lanes"),
+        Pass("settle guards", plain(memory.settle_guards), K, K, doc="every guarded load has its other value"),
+        Pass("compute 16-bit floats in float32", for_target(decompose_dtypes.compute_in_float32), K, K,
              doc="one rounding an op"),
-        Pass("decompose ops", lambda n, c: decompose_ops.decompose(n, c.target), K, K,
+        Pass("decompose ops", for_target(decompose_ops.decompose), K, K,
              doc="exponential, logarithm and sine as polynomials"),
         Pass("simplify lanes", INDEX_MATH, K, K, doc="what lanes and decompositions left over"),
-        Pass("order sums", lambda n, c: memory.order_sums(n), K, K, doc="address arithmetic moves out of loops"),
-        Pass("narrow vector indices", lambda n, c: memory.narrow_vectors(n), K, K, doc="int32 where it fits"),
-        Pass("form multiply-adds", lambda n, c: decompose_ops.form_multiply_adds(n), K, K,
+        Pass("order sums", plain(memory.order_sums), K, K, doc="address arithmetic moves out of loops"),
+        Pass("narrow vector indices", plain(memory.narrow_vectors), K, K, doc="int32 where it fits"),
+        Pass("form multiply-adds", plain(decompose_ops.form_multiply_adds), K, K,
              doc="a product used once by a sum joins it"),
     ),
 )  # fmt: skip

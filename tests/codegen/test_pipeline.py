@@ -1,0 +1,105 @@
+"""Every hand-built kernel through the whole pipeline, for several targets, with and without the heuristic."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gradlet.base.settings import scope
+from gradlet.codegen import pipeline
+from gradlet.graph.evaluate import run_linear
+from gradlet.ops.op import AxisKind, Op
+from gradlet.target.target import AVX2, AVX512, NEON, NVPTX, SSE, Target
+from tests.codegen import kernels
+from tests.codegen.check import check_kernel, check_linear
+
+EACH = pytest.mark.parametrize("number", range(len(kernels.ALL)), ids=kernels.names())
+
+
+@EACH
+def test_hand_built_kernel_is_right(number: int) -> None:
+    check_kernel(kernels.ALL[number]())
+
+
+@EACH
+def test_plain_loops(number: int) -> None:
+    with scope(NOOPT=1):
+        program = check_linear(kernels.ALL[number](), AVX512)
+    assert program.opts == ()
+    assert not any(n.dtype.count > 1 for n in program.uops)
+
+
+@EACH
+@pytest.mark.parametrize("target", [AVX512, AVX2, SSE, NVPTX], ids=lambda t: t.name)
+def test_heuristic(number: int, target: Target) -> None:
+    check_linear(kernels.ALL[number](), target)
+
+
+@EACH
+def test_strict_float(number: int) -> None:
+    with scope(STRICT_FLOAT=1):
+        program = check_linear(kernels.ALL[number](), AVX512)
+    special = kernels.ALL[number]().sink.arg.name in ("special_functions", "softmax")
+    if not special:  # polynomials are made of multiply-adds whatever the setting
+        assert not any(n.op is Op.MULADD for n in program.uops)
+
+
+def test_neon_is_a_target_too() -> None:
+    check_linear(kernels.matmul(), NEON)
+
+
+def test_parallel_parts_make_the_whole() -> None:
+    kernel = kernels.matmul(64, 512, 256)
+    program = pipeline.lower(kernel.sink, AVX512)
+    assert program.grid > 1
+    arrays = [a.copy() for a in kernel.arrays]
+    # Only a slice of the work: the first and the last block of the parallel range.
+    run_linear(program, arrays, {}, 0, 1)
+    first = arrays[0].copy()
+    run_linear(program, arrays, {}, program.grid - 1, program.grid)
+    assert (first != 99).any() and (first == 99).any()
+    assert (arrays[0] != 99).sum() > (first != 99).sum()
+    np.testing.assert_allclose(arrays[0][arrays[0] != 99], kernel.expected[0][arrays[0] != 99], rtol=1e-3, atol=1e-3)
+
+
+def test_facts_of_a_program() -> None:
+    kernel = kernels.matmul(11, 35, 9)
+    program = pipeline.lower(kernel.sink, AVX512)
+    assert program.name == "matmul_nn"
+    assert [p.arg.slot for p in program.params] == [0, 1, 2]
+    assert program.written == (0,)
+    assert program.flops == 2 * 11 * 35 * 9
+    assert program.bytes == 4 * (11 * 35 + 11 * 9 + 35 * 9)
+    assert program.opts == pipeline.lower(kernel.sink, AVX512).opts != ()
+
+
+def test_lowering_is_deterministic() -> None:
+    from gradlet.render.llvmir import render
+
+    texts = {render(pipeline.lower(kernels.conv2d().sink, AVX512), AVX512) for _ in range(3)}
+    assert len(texts) == 1
+
+
+def test_a_reduce_keeps_one_accumulator_a_copy() -> None:
+    program = pipeline.lower(kernels.matmul(24, 128, 40).sink, AVX512)
+    accumulators = [n for n in program.uops if n.op is Op.ACC]
+    loops = [n for n in program.uops if n.op is Op.RANGE and n.arg.kind is AxisKind.REDUCE]
+    assert len(accumulators) == 24  # a tile of 6 x 4 vectors
+    assert all(a.dtype.count == 16 for a in accumulators)
+    assert len(loops) == 1  # all in one loop
+
+
+def test_a_chain_of_many_operations() -> None:
+    """Nothing recurses on depth."""
+    b = kernels.Builder()
+    out, x = b.param(0, 4), b.param(1, 4)
+    i = b.range(4)
+    value = b.load(x, i)
+    for step in range(20_000):
+        value = value.maximum(float(-step)) if step % 2 else value + 1.0
+    b.store(out, i, value)
+    with scope(NOOPT=1, SPEC=0):
+        program = pipeline.lower(b.sink("chain"), AVX512)
+    arrays = [np.zeros(4, np.float32), np.zeros(4, np.float32)]
+    run_linear(program, arrays, {})
+    np.testing.assert_array_equal(arrays[0], np.full(4, 10_000, np.float32))
