@@ -67,7 +67,9 @@ class Gradients(LazyTensor):
         """
         results = self._gradients(targets, gradient)
         for position, result in enumerate(results):
-            if result is None:
+            if result is None and targets[position].numel() == 0:
+                results[position] = targets[position].zeros_like()
+            elif result is None:
                 raise GradientError(
                     f"gradient: this does not depend on target {position} (shape {targets[position].shape}); a target "
                     "that was written to or computed after this was built is another value"

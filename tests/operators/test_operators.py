@@ -1,0 +1,31 @@
+"""Every operator against torch, on every device: a new backend passes when this passes.
+
+A device takes part by its name in `DEVICES`; its cases come from `cases`, one table a kind of operator.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tests.operators.case import Case, check  # noqa: E402
+from tests.operators.cases import elementwise, indexing, movement, neural, products, reductions, windows  # noqa: E402
+
+DEVICES = ("CPU", "PYTHON")
+TABLES = (elementwise, reductions, movement, indexing, products, windows, neural)
+CASES = list(chain.from_iterable(table.CASES for table in TABLES))
+RUNS = [pytest.param(case, dtype, id=f"{case.name}-{dtype}") for case in CASES for dtype in case.dtypes]
+
+
+def test_names_are_unique() -> None:
+    names = [case.name for case in CASES]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("case", "dtype"), RUNS)
+def test_operator(case: Case, dtype: str, device: str) -> None:
+    check(case, dtype, device)
