@@ -80,9 +80,13 @@ class Slot:
 
 @dataclass
 class Update:
-    """A tensor that the function gave a new value: after a replay it takes the program's result."""
+    """A tensor that the function gave a new value: after a replay it takes the program's result.
+
+    `argument` is its number among the tensor arguments, None for a tensor that is closed over.
+    """
 
     tensor: ref[Tensor]
+    argument: int | None
     node: UOp
 
 
@@ -206,6 +210,7 @@ class jit:
         try:
             result = self.function(*args, **kwargs)
             changed = [t for r, uop in before.values() if (t := r()) is not None and t.uop is not uop]
+            _refuse_written_views(changed, arguments)
             _realize_all(changed, result)
             result = _detach_results(result, recorder.program, first_new, arguments)
         finally:
@@ -228,7 +233,9 @@ class jit:
             slot = program.slot_of.get(execute.base_buffer(tensor.uop))
             if slot is not None:
                 inputs.setdefault(slot, number)
-        states, updates = [], []
+        written = {call.slots[w] for call in program.calls for w in call.written}
+        states: list[Slot] = []
+        updates: list[Update] = []
         seen: set[int] = set()
         for reference, old in before.values():
             tensor = reference()
@@ -239,16 +246,18 @@ class jit:
             if slot is not None and slot not in inputs and slot not in seen and slot not in program.produced:
                 seen.add(slot)
                 states.append(Slot(slot, reference, chain))
-            if tensor.uop is not old:
-                updates.append(Update(reference, tensor.uop))
+            if tensor.uop is not old or (slot is not None and slot in written):
+                number = next((n for n, a in enumerate(arguments.tensors) if a is tensor), None)
+                updates.append(Update(reference, number, tensor.uop))
         returned = {id(t) for t in _tensors_in(result)}
         leftovers = [
-            ref(t) for t in Tensor.all_live() if id(t) not in before and id(t) not in returned and _depends(t, program)
+            ref(t)
+            for t in Tensor.all_live()
+            if not _was_there(t, before) and id(t) not in returned and _depends(t, program)
         ]
         shown = [execute.base_buffer(t.uop) for t in _tensors_in(result)]
         shown += [execute.base_buffer(u.node) for u in updates]
         outputs = tuple(dict.fromkeys(s for n in shown if (s := program.slot_of.get(n)) in program.produced))
-        written = {call.slots[w] for call in program.calls for w in call.written}
         in_place = tuple(sorted(written - program.produced))
         kernels = sum(call.kernel is not None for call in program.calls)
         draws = random_state.draws() - draw_start
@@ -287,7 +296,7 @@ class jit:
             if tensor is not None:
                 tensor.uop = node
         for update in capture.updates:
-            tensor = update.tensor()
+            tensor = update.tensor() if update.argument is None else arguments.tensors[update.argument]
             if tensor is not None:
                 tensor.uop = update.node.substitute(changes)
         return _map_nodes(capture.result, lambda node: Tensor.of_node(node.substitute(changes)))
@@ -435,6 +444,21 @@ def _realize_all(changed: Sequence[Tensor], result: Any) -> None:
         Tensor.realize(*tensors)
 
 
+def _refuse_written_views(changed: Sequence[Tensor], arguments: Arguments) -> None:
+    """A write to a view changes the tensor it was taken from, which is another one at every call.
+
+    Raises:
+        JitError: naming the argument.
+    """
+    for tensor, path in zip(arguments.tensors, arguments.paths, strict=True):
+        view = tensor._view
+        if view is not None and view[0]() is not None and any(tensor is c for c in changed):
+            raise JitError(
+                f"argument {path} is a view of another tensor and is written inside the jitted function; pass the "
+                "whole tensor, or a clone() of the view"
+            )
+
+
 def _detach_results(result: Any, program: CapturedProgram, first_new: int, arguments: Arguments) -> Any:
     """Give results memory of their own where it is an input's, a state's, or another result's."""
     owned = {execute.base_buffer(t.uop) for t in Tensor.all_live() if t not in set(_tensors_in(result))}
@@ -448,6 +472,12 @@ def _detach_results(result: Any, program: CapturedProgram, first_new: int, argum
         return tensor
 
     return _map_tensors(result, separate)
+
+
+def _was_there(tensor: Tensor, before: dict[int, Any]) -> bool:
+    """Whether the tensor was alive at the start of the capture (an id alone may have been used again)."""
+    found = before.get(id(tensor))
+    return found is not None and found[0]() is tensor
 
 
 def _depends(tensor: Tensor, program: CapturedProgram) -> bool:

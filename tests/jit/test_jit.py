@@ -305,11 +305,32 @@ def test_overlapping_inputs_with_mutation():
         x.assign(x * 2)
         return x + y
 
-    base = Tensor.ones(8).contiguous().realize()
-    separate = [Tensor.ones(4).contiguous().realize() for _ in range(2)]
-    assert function(*separate).tolist() == [3, 3, 3, 3]
-    assert function(base[:4], base[2:6]).tolist() == [3, 3, 3, 3]
-    assert base.tolist() == [1] * 8  # views are values: the base keeps its own
+    def ones(size):
+        return Tensor.ones(size).contiguous().realize()
+
+    for _ in range(3):
+        x, y = ones(4), ones(4)
+        assert function(x, y).tolist() == [3, 3, 3, 3]
+        assert x.tolist() == [2, 2, 2, 2]
+        assert y.tolist() == [1, 1, 1, 1]
+        assert function(x, x).tolist() == [8, 8, 8, 8]
+        assert x.tolist() == [4, 4, 4, 4]
+    base = ones(8)
+    with pytest.raises(JitError, match="argument 0 is a view"):
+        function(base[:4], base[2:6])
+
+
+def test_written_argument_leaves_other_readers_alone():
+    @jit
+    def double(x):
+        x.assign(x * 2)
+
+    for start in (1.0, 2.0, 3.0):
+        x = Tensor([start]).realize()
+        reader = x + 100
+        alias = x.reshape(1, 1)
+        double(x)
+        assert (x.item(), reader.item(), alias.item()) == (2 * start, 100 + start, start)
 
 
 def test_shapes_and_dtypes_capture_anew():
