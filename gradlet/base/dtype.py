@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from gradlet.base.errors import DTypeError
 
@@ -163,8 +163,9 @@ class dtypes:
         return dtypes.default_int if isinstance(value, int_type) else dtypes.default_float
 
 
-bool_type: Final = bool
-int_type: Final = int
+# The built-in types, where a class has members of the same names.
+bool_type: TypeAlias = bool
+int_type: TypeAlias = int
 
 
 def to_dtype(value: DType | str) -> DType:

@@ -1,0 +1,1 @@
+"""The public Tensor, `jit`, and what they are made of."""
