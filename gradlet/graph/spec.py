@@ -33,7 +33,7 @@ REDUCERS: Final = frozenset({Op.ADD, Op.MUL, Op.MAX, Op.MIN})
 CLOSED_KINDS: Final = frozenset({AxisKind.REDUCE, AxisKind.UNROLL, AxisKind.VECTOR, AxisKind.THREAD})
 
 
-class _Broken(Exception):
+class _BrokenRuleError(Exception):
     """A rule is broken; `check` adds the node and the stage."""
 
 
@@ -63,7 +63,7 @@ def check_node(node: UOp, stage: Stage, gone: frozenset[Op] = frozenset()) -> No
         special = _CHECKS.get(node.op)
         if special is not None:
             special(node, stage)
-    except _Broken as broken:
+    except _BrokenRuleError as broken:
         raise SpecError(f"stage {stage.name}: {broken}\n  in {one_line(node)}") from None
 
 
@@ -88,7 +88,7 @@ def check_program(program: LinearProgram) -> None:
             elif node.op is Op.END:
                 _need(bool(loops) and loops[-1] is node.src[0], "END does not close the innermost loop")
                 closed.add(loops.pop())
-        except _Broken as broken:
+        except _BrokenRuleError as broken:
             raise SpecError(f"program {program.name}: {broken}\n  in {one_line(node)}") from None
         seen.add(node)
     if loops:
@@ -97,7 +97,7 @@ def check_program(program: LinearProgram) -> None:
 
 def _need(condition: bool, rule: str) -> None:
     if not condition:
-        raise _Broken(rule)
+        raise _BrokenRuleError(rule)
 
 
 def _check_form(node: UOp, stage: Stage, gone: frozenset[Op]) -> None:
