@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import RewriteError
 from gradlet.graph.fold import fold
-from gradlet.graph.node import KIND_ONE, KIND_ZERO, SIG_SAME, UOp, mk
+from gradlet.graph.node import KIND_CONST_RIGHT, KIND_ONE, KIND_ZERO, SIG_SAME, UOp, mk
 from gradlet.graph.pattern import ANYTHING, Pat, fixed_arity
 from gradlet.ops.op import COMPARE, ELEMENTWISE, Op
 
@@ -43,8 +43,18 @@ def kinds(pattern: Pat) -> frozenset[int] | None:
         if not pattern.arg:
             return frozenset({KIND_ZERO})
         return frozenset({KIND_ONE if pattern.arg == 1 else int(Op.CONST)})
-    found = {int(o) for o in pattern.ops}
-    return frozenset(found | CONST_KINDS if Op.CONST in pattern.ops else found)
+    plain = {int(o) for o in pattern.ops}
+    with_constant = {n | KIND_CONST_RIGHT for n in plain}
+    if Op.CONST in pattern.ops:
+        plain |= CONST_KINDS
+    if pattern.src is None or len(pattern.src) != 2 or pattern.more:
+        return frozenset(plain | with_constant)
+    second = pattern.src[1]
+    if second.is_const:
+        return frozenset(with_constant)
+    if second.ops is not None and Op.CONST not in second.ops:
+        return frozenset(plain)
+    return frozenset(plain | with_constant)
 
 
 # Their arg and dtype follow from their sources, so equal sources make equal nodes.

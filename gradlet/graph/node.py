@@ -20,10 +20,11 @@ from gradlet.ops.op import COMMUTATIVE, COMPARE, Op, VariableArg
 
 by_uid: Final = attrgetter("uid")
 
-# `kind` is the op's number, except that the constants 0 and 1 have their own, so that `x + 0` and `x * 1` are
-# decided by looking up a signature.
+# `kind` is the op's number, except that the constants 0 and 1 have their own, and that a node of two sources whose
+# second is a constant has a bit set: so `x + 0`, `x * 1` and `(x * c) + y` are decided by looking up a signature.
 KIND_ZERO: Final = 62
 KIND_ONE: Final = 63
+KIND_CONST_RIGHT: Final = 64
 SIG_SAME: Final = 1 << 24
 
 # Members of an enum are slow to reach through their class; the hot functions use these.
@@ -55,7 +56,7 @@ class UOp(ElementwiseMixin, MovementMixin):
         uid: creation number; sources always have a smaller one, so sorting by uid is a topological order.
             It depends on history: never use it for keys, names or the order of emitted code.
         mask: bit `op` is set for every op in the subtree.
-        kind: the op's number, or KIND_ZERO and KIND_ONE for the constants 0 and 1.
+        kind: the op's number, KIND_ZERO or KIND_ONE for the constants 0 and 1, KIND_CONST_RIGHT added for `x op c`.
         sig: op | kind of the first source << 8 | kind of the second source << 16, and SIG_SAME if they are one node.
         stable: bit set for every rule set that is known to change nothing in the subtree.
         stamp, num: scratch of the traversal in progress.
@@ -282,7 +283,7 @@ def mk(op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
         sig = op | first.kind << 8 | second.kind << 16
         if first is second:
             sig |= SIG_SAME
-        kind: int = op
+        kind: int = op | KIND_CONST_RIGHT if second.op is _CONST else op
     elif count == 1:
         first = src[0]
         mask |= first.mask

@@ -14,7 +14,7 @@ import pytest
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import DTypeError
 from gradlet.graph import node as node_module
-from gradlet.graph.node import KIND_ONE, KIND_ZERO, SIG_SAME, UOp, mk, no_gc, substitute, toposort
+from gradlet.graph.node import KIND_CONST_RIGHT, KIND_ONE, KIND_ZERO, SIG_SAME, UOp, mk, no_gc, substitute, toposort
 from gradlet.ops.op import BufferArg, Op, ShapeArg, VariableArg
 
 DEPTH = 50_000
@@ -184,7 +184,7 @@ def test_mask_and_signature():
     a = variable("a")
     node = (a + 0) * 1
     assert node.mask == 1 << Op.VARIABLE | 1 << Op.CONST | 1 << Op.ADD | 1 << Op.MUL
-    assert node.sig == Op.MUL | Op.ADD << 8 | KIND_ONE << 16
+    assert node.sig == Op.MUL | (Op.ADD | KIND_CONST_RIGHT) << 8 | KIND_ONE << 16
     assert node.src[0].sig == Op.ADD | Op.VARIABLE << 8 | KIND_ZERO << 16
     assert (a // a).sig == Op.IDIV | Op.VARIABLE << 8 | Op.VARIABLE << 16 | SIG_SAME
     assert (a // variable("b")).sig == Op.IDIV | Op.VARIABLE << 8 | Op.VARIABLE << 16
