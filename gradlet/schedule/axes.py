@@ -1,7 +1,8 @@
 """Axis atoms: which loops of different nodes are the same loop. Decides sharing and prices, never values.
 
 Every axis of every node is a list of atoms, outermost first. Element-wise ops unite the atoms of their operands,
-reshapes split atoms at common divisors, expansion and guarded movement make new ones.
+reshapes split atoms at common divisors, expansion and guarded movement make new ones. Two atoms of one node are never
+united: they are different loops.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import ELEMENTWISE, SCALAR_LEAVES, Op
+from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op
 
 Loop = tuple[int, int]  # atom and size
 Dims = tuple[tuple[int, ...], ...]
@@ -25,9 +26,18 @@ class Axes:
         self._parts: dict[int, tuple[int, int]] = {}
         self._dims: dict[UOp, Dims] = {}
         self._loops: dict[UOp, tuple[tuple[Loop, ...], ...]] = {}
+        self._apart: list[set[int]] = []  # atoms that occur together with an atom in some node
+        self._renamed = contraction_operands(order)
         for node in order:
             if node.op not in SCALAR_LEAVES:
-                self._dims[node] = self._infer(node)
+                before = len(self._parent)
+                dims = self._infer(node)
+                renamed = self._renamed.get(node)
+                if renamed:
+                    dims = tuple([self._fresh((n,))[0] if a in renamed else dims[a] for a, n in enumerate(node.shape)])
+                self._dims[node] = dims
+                if len(self._parent) > before or node.op is Op.GATHER:
+                    self._keep_apart(dims)
 
     # questions
     def dims(self, node: UOp) -> tuple[tuple[Loop, ...], ...]:
@@ -53,7 +63,27 @@ class Axes:
     def _new(self, size: int) -> int:
         self._parent.append(len(self._parent))
         self._size.append(size)
+        self._apart.append(set())
         return len(self._parent) - 1
+
+    def _keep_apart(self, dims: Dims) -> None:
+        """Note that these atoms are loops of one node."""
+        atoms = [a for axis in dims for a in self._resolve(axis)]
+        for position, one in enumerate(atoms):
+            for other in atoms[:position]:
+                if one != other:
+                    self._apart[one].add(other)
+                    self._apart[other].add(one)
+
+    def _join(self, a: int, b: int) -> None:
+        """Unite two atoms of one size, unless some node has both."""
+        apart_a, apart_b = self._apart[a], self._apart[b]
+        if len(apart_b) > len(apart_a):
+            a, b, apart_a, apart_b = b, a, apart_b, apart_a
+        if any(self._find(x) == a for x in apart_b):
+            return
+        self._parent[b] = a
+        apart_a |= apart_b
 
     def _fresh(self, shape: Sequence[int]) -> Dims:
         return tuple([(self._new(size),) if size != 1 else () for size in shape])
@@ -80,6 +110,12 @@ class Axes:
 
     def _split(self, atom: int, outer: int) -> tuple[int, int]:
         parts = self._parts[atom] = (self._new(outer), self._new(self._size[atom] // outer))
+        for part in parts:
+            self._apart[part] |= self._apart[atom]
+            for other in self._apart[atom]:
+                self._apart[self._find(other)].add(part)
+        self._apart[parts[0]].add(parts[1])
+        self._apart[parts[1]].add(parts[0])
         return parts
 
     def _unite(self, first: Sequence[int], second: Sequence[int]) -> None:
@@ -91,14 +127,14 @@ class Axes:
                 continue
             size_a, size_b = self._size[a], self._size[b]
             if size_a == size_b:
-                self._parent[b] = a
+                self._join(a, b)
             elif size_b and size_a % size_b == 0:
                 outer, inner = self._split(a, size_b)
-                self._parent[b] = outer
+                self._join(outer, b)
                 left.append(inner)
             elif size_a and size_b % size_a == 0:
                 outer, inner = self._split(b, size_a)
-                self._parent[outer] = a
+                self._join(a, outer)
                 right.append(inner)
             else:
                 return
@@ -238,3 +274,35 @@ _RULES: Final[dict[Op, Callable[[Axes, UOp], Dims]]] = {
     Op.SCATTER: Axes._scatter,
     Op.WRITE: Axes._write,
 }
+
+# How many nodes below a reduce are looked at for operands of a contraction.
+_LOOK: Final = 8
+
+
+def contraction_operands(order: Sequence[UOp]) -> dict[UOp, frozenset[int]]:
+    """Repeated operands of products that are summed, with the summed axes.
+
+    The loop that a matmul closes is one of its own, not the loop of the axis that the operand was computed with:
+    otherwise `x + matmul(x, w)` would make the closed and the kept loop the same.
+    """
+    found: dict[UOp, frozenset[int]] = {}
+    for node in order:
+        if node.op is not Op.REDUCE_AXES or node.src[0].op not in ELEMENTWISE:
+            continue
+        axes = frozenset(node.arg.axes)
+        level = [node.src[0]]
+        for step in level:
+            for source in step.src:
+                if source.op in ELEMENTWISE and len(level) < _LOOK:
+                    level.append(source)
+                elif source.op in MOVEMENT and _repeats(source):
+                    found[source] = found.get(source, frozenset()) | axes
+    return found
+
+
+def _repeats(node: UOp) -> bool:
+    while node.op in MOVEMENT:
+        if node.op is Op.EXPAND:
+            return True
+        node = node.src[0]
+    return False

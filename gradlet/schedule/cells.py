@@ -232,13 +232,14 @@ def describe_read(operand: UOp, source: UOp, step: UOp, axes: Axes, inside: bool
     if step.op is Op.GATHER and operand is step.src[0]:
         count = min(count, prod(step.shape))
         return Read(source, count * source.dtype.itemsize, frozenset(a for a, _ in axes.loops(step)), inside)
-    return Read(source, count * source.dtype.itemsize, depends_on(operand, source, axes), inside)
+    shown = step if step.op in ELEMENTWISE else operand
+    return Read(source, count * source.dtype.itemsize, depends_on(operand, source, shown, axes), inside)
 
 
-def depends_on(operand: UOp, source: UOp, axes: Axes) -> Atoms:
-    """The loops of `operand` that decide which element of `source` is read."""
+def depends_on(operand: UOp, source: UOp, shown: UOp, axes: Axes) -> Atoms:
+    """The loops that decide which element of `source` is read: those of `shown`, which has the operand's axes."""
     node = operand
-    needs = [frozenset(a for a, _ in axis) for axis in axes.dims(node)]
+    needs = [frozenset(a for a, _ in axis) for axis in axes.dims(shown)]
     while node is not source:
         below = node.src[0]
         if node.op is Op.RESHAPE:
