@@ -11,7 +11,7 @@ from gradlet.io import safetensors
 from gradlet.tensor.tensor import Tensor
 
 
-def get_state_dict(obj: Any, prefix: str = "", tensor_type: type = Tensor) -> dict[str, Tensor]:
+def get_state_dict(obj: Any, prefix: str = "", tensor_type: type[Tensor] = Tensor) -> dict[str, Tensor]:
     """Every tensor inside an object, by its path: attribute names, list positions and dict keys joined by dots.
 
     Args:
@@ -36,7 +36,7 @@ def get_parameters(obj: Any) -> list[Tensor]:
     return list(get_state_dict(obj).values())
 
 
-def _walk(obj: Any, path: str, tensor_type: type, parents: tuple[int, ...]) -> Iterator[tuple[str, Tensor]]:
+def _walk(obj: Any, path: str, tensor_type: type[Tensor], parents: tuple[int, ...]) -> Iterator[tuple[str, Tensor]]:
     if isinstance(obj, tensor_type):
         yield path, obj
         return
