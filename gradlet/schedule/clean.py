@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.graph.rewrite import rewrite
-from gradlet.ops.op import MOVEMENT, Op
+from gradlet.ops.op import Op
 from gradlet.rules.sets import SIMPLIFY
 from gradlet.schedule.moves import chain_to, replay, root_of, whole_root_of
 
@@ -66,7 +66,7 @@ def clean(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> Clean:
             new[node] = new[node.src[0]]
         else:
             src = tuple([new[s] for s in node.src])
-            if op is Op.WRITE and src[0].op in MOVEMENT:
+            if op is Op.WRITE:
                 new[node] = write_on_memory(node, src, guards)
             else:
                 new[node] = node if src == node.src else mk(op, node.dtype, src, node.arg)
@@ -93,11 +93,11 @@ def bind(node: UOp, values: dict[UOp, int]) -> UOp:
 
 
 def write_on_memory(node: UOp, src: tuple[UOp, ...], guards: dict[UOp, None]) -> UOp:
-    """A WRITE whose base is not a movement op, so that rules that merge movements leave its view alone."""
+    """A WRITE whose base no rule can take apart, so that simplifying leaves the view a view of it."""
     base, view, value = src
     chain = chain_to(view, base)
     bottom = whole_root_of(base)
-    if bottom.op not in MOVEMENT:
+    if bottom.op is Op.BUFFER or bottom.op is Op.WRITE:
         return replay(chain_to(base, bottom), mk(Op.WRITE, node.dtype, (bottom, view, value), None))
     guard = mk(Op.CONTIGUOUS, base.dtype, (base,), None)
     guards[guard] = None

@@ -169,7 +169,7 @@ class _Attempt:
     def fresh_copy(self, value: UOp) -> UOp:
         """Memory of our own that holds `value` and is free to be overwritten."""
         copy = mk(Op.CONTIGUOUS, value.dtype, (value,), None)
-        while copy in self.fresh or copy in self.held or copy in self.old_nodes:
+        while copy in self.fresh or copy in self.held or (copy in self.old_nodes and copy not in self.guards):
             copy = mk(Op.CONTIGUOUS, copy.dtype, (copy,), None)
         self.fresh.add(copy)
         return copy
