@@ -21,6 +21,7 @@ from gradlet.target.target import Target
 # What a realised node became: a BUFFER behind movement ops. Weak, so an entry lives only as long as a lazy graph still
 # holds the node; the value never holds its key.
 _realized: WeakKeyDictionary[UOp, UOp] = WeakKeyDictionary()
+_HAS_BUFFER = 1 << Op.BUFFER
 
 
 class Recorder:
@@ -108,7 +109,8 @@ def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
         if node in plan.results:
             results[root] = plan.results[node]
     for key, result in results.items():
-        if key is not result and key.op is not Op.BUFFER:
+        # A graph without buffers belongs to no device, and a constant in it stands for any shape: it is not replaced.
+        if key is not result and key.op is not Op.BUFFER and key.mask & _HAS_BUFFER:
             _realized[key] = result
     _forget_overwritten(plan, resolved, results)
     return results
