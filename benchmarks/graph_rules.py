@@ -10,7 +10,7 @@ from gradlet.graph.pattern import const, op, var
 from gradlet.graph.rewrite import Rule, RuleSet
 from gradlet.ops.op import Op
 
-x, y, z = var("x"), var("y"), var("z")
+x, y = var("x"), var("y")
 c, d, e = const("c"), const("d"), const("e")
 SUM = op(Op.ADD, name="x")
 
@@ -113,6 +113,8 @@ INDEX = RuleSet(
         Rule((x // c) * d + (x % c) * e, x * e, when=digits),
         Rule((y + (x // c) * d) + (x % c) * e, y + x * e, when=digits),
         Rule((y + (x // c) * c) + x % c, y + x),
+        Rule((y + (x % c) * e) + (x // c) * d, y + x * e, when=digits),
+        Rule((y + x % c) + (x // c) * c, y + x),
         Rule((x // c) // d, x // (c * d)),
         Rule((x % c) % d, x % d, when=multiple),
         Rule((x * c) // d, x * (c // d), when=multiple),

@@ -46,10 +46,11 @@ class Pat(ElementwiseMixin):
         arg: the arg demanded, or ANYTHING. For CONST compared by value: 0 accepts 0.0, -0.0 and False.
         dtype: what is demanded of the dtype.
         more: accept further sources after those in `src`.
+        ordered: match the sources as they stand, although the op is commutative.
         choices: for `any_of` only: the alternatives.
     """
 
-    __slots__ = ("ops", "src", "name", "arg", "dtype", "more", "choices")
+    __slots__ = ("ops", "src", "name", "arg", "dtype", "more", "ordered", "choices")
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class Pat(ElementwiseMixin):
         arg: Any = ANYTHING,
         dtype: DTypeTest = None,
         more: bool = False,
+        ordered: bool = False,
         choices: tuple[Pat, ...] = (),
     ) -> None:
         self.ops = ops
@@ -67,6 +69,7 @@ class Pat(ElementwiseMixin):
         self.arg = arg
         self.dtype = dtype
         self.more = more
+        self.ordered = ordered
         self.choices = choices
 
     @property
@@ -108,7 +111,7 @@ class Pat(ElementwiseMixin):
 
     def named(self, name: str) -> Pat:
         """The same pattern; the node it matches is called `name`."""
-        return Pat(self.ops, self.src, name, self.arg, self.dtype, self.more, self.choices)
+        return Pat(self.ops, self.src, name, self.arg, self.dtype, self.more, self.ordered, self.choices)
 
     def walk(self) -> Iterator[Pat]:
         """This and every pattern inside."""
@@ -154,13 +157,17 @@ def op(
     arg: Any = ANYTHING,
     dtype: DType | Iterable[DType] | str | None = None,
     more: bool = False,
+    ordered: bool = False,
 ) -> Pat:
-    """Matches nodes of one op, or of several. Without sources it accepts any; `more` accepts further ones."""
+    """Matches nodes of one op, or of several; without sources whatever their sources are.
+
+    `more` accepts further sources at the end, `ordered` keeps a commutative op from matching in both orders.
+    """
     accepted = frozenset({ops}) if isinstance(ops, Op) else frozenset(ops)
     sources = tuple(s if isinstance(s, Pat) else const(value=s) for s in src)
     if len(sources) == 2 and accepted <= COMMUTATIVE and sources[0].is_const and not sources[1].is_const:
         sources = (sources[1], sources[0])
-    return Pat(accepted, sources or None, name, arg, _dtype_test(dtype), more)
+    return Pat(accepted, sources or None, name, arg, _dtype_test(dtype), more, ordered)
 
 
 def any_of(*choices: Pat, name: str | None = None) -> Pat:
@@ -193,7 +200,7 @@ def _variants(pattern: Pat) -> list[Pat]:
     out: list[Pat] = []
     for sources in product(*(_variants(s) for s in pattern.src)):
         out.append(Pat(pattern.ops, sources, pattern.name, pattern.arg, pattern.dtype, pattern.more))
-        if len(sources) == 2 and pattern.ops and not _same(*sources):
+        if len(sources) == 2 and pattern.ops and not pattern.ordered and not _same(*sources):
             swapped = pattern.ops & COMMUTATIVE
             if swapped and not sources[0].is_const and not sources[1].is_const:
                 turned = (sources[1], sources[0])

@@ -415,6 +415,7 @@ class _Fixpoint:
         get = new.get
         pending = {start: result}  # node -> what it became, while that is not final
         stack = [result]
+        push = stack.append
         while stack:
             node = stack[-1]
             if node.stable & bit or node in new or node in done or not node.mask & mask:
@@ -429,18 +430,21 @@ class _Fixpoint:
                 new[node] = known
                 stack.pop()
                 continue
-            src = node.src
-            waiting = [s for s in src if not (s.stable & bit or s in new or s in done or not s.mask & mask)]
-            if waiting:
-                for source in waiting:
+            height = len(stack)
+            changed = False
+            for source in node.src:
+                if source.stable & bit:
+                    continue
+                if source in new:
+                    changed = True
+                elif source.mask & mask and source not in done:
                     if source in pending:
                         raise self.loop(source, pending)
-                stack.extend(waiting)
+                    push(source)
+            if len(stack) > height:
                 continue
-            for source in src:
-                if source in new:
-                    target = mk(node.op, node.dtype, tuple([get(s, s) for s in src]), node.arg)
-                    break
+            if changed:
+                target = mk(node.op, node.dtype, tuple([get(s, s) for s in node.src]), node.arg)
             if target is None or target is node:
                 matcher = matchers[node.sig]
                 target = matcher(node, self.context) if matcher is not None else None

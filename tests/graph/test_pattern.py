@@ -169,6 +169,7 @@ def test_commutative_ops_bind_in_both_orders():
     assert bindings(pattern, node) == [(b, a * 2)]
     assert bindings(pattern, b + (a * 2)) == [(b, a * 2)]
     assert bindings(x // y, a // b) == [(a, b)]
+    assert bindings(op(Op.ADD, x, y, ordered=True), a + b) == [(a, b)]
     assert bindings(x + y, a + b) == [(a, b), (b, a)]  # the function said no to the first
 
 
@@ -183,6 +184,7 @@ def test_when_is_asked_with_bound_nodes():
 def test_variants():
     assert len(variants(x + y)) == 2
     assert len(variants(x + x)) == 1
+    assert len(variants(op(Op.ADD, x, y, ordered=True))) == 1
     assert len(variants(x * c)) == 1
     assert len(variants(x // y)) == 1
     assert len(variants((x + y) * (x + z))) == 8
