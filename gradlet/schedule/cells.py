@@ -139,7 +139,10 @@ def _home(
     cell = cell_of[users[0]]
     if any(cell_of[u] is not cell for u in users[1:]):
         return None
-    if steps.devices[step] != steps.devices[cell.root] or any(w is not cell.root for w in readers.get(step, ())):
+    if steps.devices[step] != steps.devices[cell.root]:
+        return None
+    # The writer of what this step reads comes after the whole cell: fine unless the cell may wait for that writer.
+    if any(w is not cell.root and (steps.users[w] or w in readers) for w in readers.get(step, ())):
         return None
     if len(cell.members) >= MAX_STEPS:
         return None
