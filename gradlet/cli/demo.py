@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gradlet.tensor.tensor import Tensor
 
 BATCH = 125
-STEPS = 300
+STEPS = 180
 RATE = 0.005
 DECAY = 0.05
 FILE = "digits.safetensors"
