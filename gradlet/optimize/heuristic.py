@@ -113,6 +113,7 @@ def _vectorize_outputs(facts: KernelFacts, plan: Plan, busy: set[UOp]) -> None:
         done.add(ranges)
         accesses = [a for a in facts.accesses if a.ranges & ranges]
         candidates = [r for r in sorted(ranges, key=lambda r: -r.arg.number) if r not in busy and range_size(r)]
+        candidates = [r for r in candidates if not _meets_lanes(facts, plan, r)]
         if not candidates:
             continue
         best = max(candidates, key=lambda r: (_total(facts, accesses, r), r.arg.number))
@@ -123,6 +124,12 @@ def _vectorize_outputs(facts: KernelFacts, plan: Plan, busy: set[UOp]) -> None:
             continue
         lanes = plan.fitting_lanes(plan.lanes_for(best), size)
         plan.vector_block(best, lanes, _copies(facts, plan, best, lanes, accesses))
+
+
+def _meets_lanes(facts: KernelFacts, plan: Plan, loop: UOp) -> bool:
+    """Whether another store's values depend on this range together with one that has lanes already."""
+    nodes = (n for n in facts.order if n.op is not Op.SINK)
+    return any(loop in facts.ranges[n] and not plan.lanes.isdisjoint(facts.ranges[n]) for n in nodes)
 
 
 def _total(facts: KernelFacts, accesses: Sequence[Access], loop: UOp) -> int:
