@@ -236,8 +236,6 @@ class _Schedule:
                     common += 1
                 start = source if len(from_path) == common else from_path[common]
                 stop = node if len(to_path) == common else to_path[common]
-                if node.op is Op.RANGE:
-                    stop = node  # its size
                 if start is not stop:
                     edges.setdefault(start, set()).add(stop)
             if node.op is Op.ACC:

@@ -1,0 +1,166 @@
+"""Every schedule action alone leaves the kernel's result as it is, or is refused with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from gradlet.base.errors import ArgumentError
+from gradlet.base.settings import scope
+from gradlet.graph.node import UOp
+from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, Tail
+from gradlet.optimize.actions import apply
+from gradlet.optimize.analysis import kernel_ranges
+from gradlet.target.target import AVX512, NVPTX
+from tests.codegen import kernels
+from tests.codegen.check import check_kernel, check_linear
+
+EACH = pytest.mark.parametrize("number", range(len(kernels.ALL)), ids=kernels.names())
+
+
+def with_opts(sink: UOp, *opts: Opt) -> UOp:
+    return sink.replace(arg=KernelArg(sink.arg.name, opts))
+
+
+def single_opts(sink: UOp) -> Iterator[Opt]:
+    for loop in kernel_ranges(sink):
+        axis = loop.arg.number
+        for kind in (OptKind.UNROLL, OptKind.VECTORIZE, OptKind.SPLIT, OptKind.GROUP):
+            size = loop.src[0].arg if loop.src[0].op is Op.CONST else 0
+            for amount in dict.fromkeys((4, 3 if size % 3 else 5)):
+                for tail in (Tail.EXACT,) if size % amount == 0 else (Tail.MASK, Tail.SHIFT):
+                    yield Opt(kind, axis, amount, tail)
+        yield Opt(OptKind.PARALLEL, axis, 0)
+        yield Opt(OptKind.REORDER, axis, (axis + 1) % len(kernel_ranges(sink)))
+
+
+@EACH
+def test_each_opt_alone_keeps_the_result(number: int) -> None:
+    kernel = kernels.ALL[number]()
+    applied = 0
+    for opt in single_opts(kernel.sink):
+        try:
+            changed = apply(kernel.sink, [opt], AVX512)
+        except ArgumentError as error:
+            assert "is not possible here: " in str(error)
+            continue
+        applied += 1
+        assert changed.arg.opts == (opt,)
+        check_kernel(kernel, changed)
+    assert applied > 0
+
+
+SMALL = {
+    "elementwise": lambda: kernels.elementwise(21), "in place": lambda: kernels.in_place(21),
+    "strided": lambda: kernels.strided(5, 7), "padded": lambda: kernels.padded(9, 2, 3),
+    "rows": lambda: kernels.row_reduce(3, 11), "maximum": lambda: kernels.row_reduce(2, 11, Op.MAX),
+    "columns": lambda: kernels.column_sum(6, 9), "softmax": lambda: kernels.softmax(2, 11),
+    "shared range": lambda: kernels.softmax(2, 11, True), "layer norm": lambda: kernels.layer_norm(2, 8),
+    "matmul": lambda: kernels.matmul(5, 9, 6), "matmul of transposed": lambda: kernels.matmul(5, 9, 6, True, True),
+    "batched": lambda: kernels.batched_matmul(2, 3, 5, 4), "convolution": lambda: kernels.conv2d(1, 2, 2, 5),
+    "gather": lambda: kernels.gather(5, 8, 4), "scatter": lambda: kernels.scatter_add(6, 6, 5),
+    "argmax": lambda: kernels.argmax(2, 9), "prefix sums": lambda: kernels.prefix_sums(9),
+    "symbolic": lambda: kernels.symbolic(9, 12), "ordered": lambda: kernels.ordered_total(5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_each_opt_alone_compiles(name: str) -> None:
+    kernel = SMALL[name]()
+    for opt in single_opts(kernel.sink):
+        try:
+            apply(kernel.sink, [opt], AVX512)
+        except ArgumentError:
+            continue
+        try:
+            check_linear(kernel, AVX512, with_opts(kernel.sink, opt))
+        except ArgumentError as error:  # ranges were merged before the schedule is applied
+            assert "has no range" in str(error) or "is not possible here" in str(error)
+
+
+def refused(sink: UOp, opt: Opt, reason: str, target: object = AVX512) -> None:
+    with pytest.raises(ArgumentError, match=reason):
+        apply(sink, [opt], target)  # type: ignore[arg-type]
+
+
+def test_refusals_name_the_reason() -> None:
+    matmul = kernels.matmul(12, 20, 8).sink
+    refused(matmul, Opt(OptKind.UNROLL, 9, 2), "no range 9")
+    refused(matmul, Opt(OptKind.UNROLL, 0, 5), "the size, 12, is not a multiple")
+    refused(matmul, Opt(OptKind.UNROLL, 0, 1), "at least 2")
+    refused(matmul, Opt(OptKind.UNROLL, 1, 1000, Tail.MASK), "at most 256 copies")
+    refused(matmul, Opt(OptKind.VECTORIZE, 1, 1000, Tail.MASK), "at most 128 lanes")
+    refused(matmul, Opt(OptKind.PARALLEL, 2, 0), "only independent output loops")
+    refused(matmul, Opt(OptKind.UNROLL, 2, 5, Tail.SHIFT), "count the overlap twice")
+    refused(matmul, Opt(OptKind.UNROLL, 0, 16, Tail.SHIFT), "at least the amount")
+    refused(matmul, Opt(OptKind.GROUP, 0, 2), "need a reduce range")
+    refused(matmul, Opt(OptKind.REORDER, 0, 7), "positions go from 0 to 2")
+    refused(matmul, Opt(OptKind.THREAD, 0, 2), "only a GPU")
+    refused(matmul, Opt(OptKind.VECTORIZE, 1, 4), "lanes of this target are threads", NVPTX)
+    refused(matmul, Opt(OptKind.THREAD, 2, 2), "every store must depend", NVPTX)
+    refused(kernels.elementwise(4096).sink, Opt(OptKind.THREAD, 0, 2048), "at most 1024 lanes", NVPTX)
+    refused(kernels.in_place(10).sink, Opt(OptKind.UNROLL, 0, 4, Tail.SHIFT), "reads what it writes")
+    refused(kernels.scatter_add().sink, Opt(OptKind.UNROLL, 0, 3), "one after another")
+    refused(kernels.scatter_add().sink, Opt(OptKind.PARALLEL, 0, 0), "only independent output loops")
+    refused(kernels.scatter_add().sink, Opt(OptKind.UNROLL, 1, 3, Tail.SHIFT), "reads what it writes")
+    refused(kernels.symbolic().sink, Opt(OptKind.UNROLL, 0, 4), "unknown before launch")
+    refused(kernels.symbolic().sink, Opt(OptKind.PARALLEL, 0, 0), "only known at launch")
+    refused(kernels.full_sum().sink, Opt(OptKind.PARALLEL, 0, 0), "only independent output loops")
+    refused(kernels.layer_norm().sink, Opt(OptKind.PARALLEL, 1, 0), "some store does not depend on it")
+
+
+def test_two_ranges_of_lanes_are_refused() -> None:
+    matmul = kernels.matmul(12, 20, 8).sink
+    once = apply(matmul, [Opt(OptKind.VECTORIZE, 1, 4)], AVX512)
+    refused(once, Opt(OptKind.VECTORIZE, 2, 4), "two ranges of lanes")
+
+
+def test_one_parallel_range() -> None:
+    once = apply(kernels.matmul(12, 20, 8).sink, [Opt(OptKind.PARALLEL, 0, 0)], AVX512)
+    refused(once, Opt(OptKind.PARALLEL, 1, 0), "already has a parallel range")
+
+
+def test_split_numbers_the_inner_range_last() -> None:
+    split = apply(kernels.matmul(12, 20, 8).sink, [Opt(OptKind.SPLIT, 0, 4)], AVX512)
+    sizes = {r.arg.number: (r.src[0].arg, r.arg.kind) for r in kernel_ranges(split)}
+    assert sizes == {
+        0: (3, AxisKind.LOOP), 1: (20, AxisKind.LOOP), 2: (8, AxisKind.REDUCE), 3: (4, AxisKind.LOOP),
+    }  # fmt: skip
+
+
+def test_whole_range_keeps_its_number() -> None:
+    whole = apply(kernels.matmul(12, 20, 8).sink, [Opt(OptKind.UNROLL, 2, 8)], AVX512)
+    assert [(r.arg.number, r.arg.kind) for r in kernel_ranges(whole)] == [
+        (0, AxisKind.LOOP), (1, AxisKind.LOOP), (2, AxisKind.UNROLL),
+    ]  # fmt: skip
+
+
+def test_masked_products_need_no_select() -> None:
+    """Past the end both loads give 0, and 0 times 0 is 0."""
+    masked = apply(kernels.matmul(12, 20, 9).sink, [Opt(OptKind.VECTORIZE, 2, 4, Tail.MASK)], AVX512)
+    assert not any(n.op is Op.WHERE for n in masked.toposort())
+    # A maximum needs one: 0 may be larger than every value.
+    masked = apply(kernels.row_reduce(op=Op.MAX).sink, [Opt(OptKind.VECTORIZE, 1, 16, Tail.MASK)], AVX512)
+    assert any(n.op is Op.WHERE for n in masked.toposort())
+
+
+def test_masked_infinities_do_not_spoil_a_sum() -> None:
+    """exp(0) is not 0, and infinity past the end times 0 would be NaN: such sums select."""
+    b = kernels.Builder()
+    out, x, y = b.param(0, 1), b.param(1, 7), b.param(2, 1)
+    k = b.reduce_range(7)
+    b.store(out, 0, b.reduce(Op.ADD, b.load(x, k) * b.load(y, 0), k))
+    infinity = np.array([np.inf], np.float32)
+    kernel = kernels.Kernel(
+        b.sink("infinite"), [kernels.empty(1), np.abs(kernels.random(7)), infinity], {0: infinity}
+    )  # fmt: skip
+    check_linear(kernel, AVX512, with_opts(kernel.sink, Opt(OptKind.VECTORIZE, 0, 4, Tail.MASK)))
+
+
+def test_noopt_applies_nothing() -> None:
+    from gradlet.codegen import pipeline
+
+    with scope(NOOPT=1):
+        assert pipeline.lower(kernels.matmul().sink, AVX512).opts == ()
