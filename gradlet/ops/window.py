@@ -25,10 +25,22 @@ class WindowMixin(StatsMixin):
         """All windows over the last axes: `[..., out sizes, kernel sizes]`."""
         count = len(kernel)
         lead = self.ndim - count
+        if list(stride) == list(kernel) and all(d == 1 or k == 1 for d, k in zip(dilation, kernel, strict=True)):
+            return self._tiles(kernel)
         result = self.reshape(self.shape + (1,) * count).expand(self.shape + tuple(kernel))
         for i in range(count):
             result = result.window(lead + i, lead + count + i, stride[i], dilation[i])
         return result
+
+    def _tiles(self, kernel: Sequence[int]) -> Self:
+        """Windows that touch but do not overlap: only a reshape, so gradients need no sum over windows."""
+        count = len(kernel)
+        lead = self.ndim - count
+        outs = [size // k for size, k in zip(self.shape[lead:], kernel, strict=True)]
+        kept = [(0, size) for size in self.shape[:lead]] + [(0, o * k) for o, k in zip(outs, kernel, strict=True)]
+        split = [size for pair in zip(outs, kernel, strict=True) for size in pair]
+        order = [*range(lead), *range(lead, lead + 2 * count, 2), *range(lead + 1, lead + 2 * count, 2)]
+        return self.shrink(kept).reshape(self.shape[:lead] + tuple(split)).permute(order)
 
     # convolution
     def conv2d(
