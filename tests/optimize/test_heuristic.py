@@ -59,5 +59,5 @@ def test_outputs_that_share_a_range_get_lanes_along_one_only(name: str) -> None:
     kernel = from_text(OUTPUTS_THAT_SHARE_ROWS)
     target = TARGETS[name]
     opts = heuristic.choose(kernel, target)
-    assert opts
+    assert opts or target.kind == "gpu"  # stores over different ranges run on one lane there
     assert actions.apply(kernel, opts, target).arg.opts == opts
