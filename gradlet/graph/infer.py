@@ -120,7 +120,7 @@ def ranges(node: Any) -> tuple[Any, ...]:
 def _known_ranges(node: Any) -> tuple[Any, ...] | None:
     """The ranges if they are known. Those of a RANGE contain itself: kept in the node they would be a cycle."""
     if node.op is Op.RANGE:
-        outer = _known_ranges(node.src[0])
+        outer: tuple[Any, ...] | None = _known_ranges(node.src[0])
         return outer if outer is None else tuple(sorted({node, *outer}, key=_range_order))
     try:
         return node._ranges  # type: ignore[no-any-return]

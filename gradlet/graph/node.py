@@ -339,7 +339,7 @@ def toposort(roots: Iterable[UOp]) -> list[UOp]:
     keep = out.append
     with stamp_lock:
         stamp = next_stamp()
-        stack = []
+        stack: list[UOp] = []
         push, pop = stack.append, stack.pop
         for node in roots:
             if node.stamp != stamp:

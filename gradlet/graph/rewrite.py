@@ -101,7 +101,7 @@ class Rule:
 
 def _caller() -> str:
     """file:line of the first frame outside this module."""
-    frame = sys._getframe(1)
+    frame = sys._getframe(0)  # compiled functions have no frame, so count none
     while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
         frame = frame.f_back
     path = frame.f_code.co_filename
@@ -179,7 +179,9 @@ class Matchers(dict[int, Matcher | None]):
 class RuleSet:
     """Rules applied together, in order of priority, and what they guarantee about their results.
 
-    `guarantee` is one of GUARANTEES, or several joined by "+".
+    `guarantee` is one of GUARANTEES, or several joined by "+". Rules may look at the nodes they match and at what lies
+    below. One that needs anything else (users of a node, a setting, a target) must take it from `context`: rule sets
+    without `context` mark the nodes they have finished and never look at them again.
     """
 
     def __init__(self, name: str, guarantee: Guarantee, rules: Iterable[Rule]) -> None:
@@ -190,7 +192,7 @@ class RuleSet:
             if part not in GUARANTEES:
                 raise RewriteError(f"rule set {name}: guarantee {part!r} is not one of {', '.join(sorted(GUARANTEES))}")
         self.context_free = not any(rule.uses_context for rule in self.rules)
-        self._matchers: dict[bool, Matchers] = {}
+        self._matchers: dict[int, Matchers] = {}
         self._traced: Matchers | None = None
         self._sums: dict[RuleSet, RuleSet] = {}
 
@@ -209,18 +211,18 @@ class RuleSet:
             if self._traced is None:
                 self._traced = self._traced_matchers(_report)
             return self._traced
-        strict = bool(STRICT_FLOAT.value)
+        strict = STRICT_FLOAT.value
         found = self._matchers.get(strict)
         if found is None:
             found = Matchers(self._cases(strict), self.context_free)
             self._matchers[strict] = found
         return found
 
-    def _cases(self, strict: bool) -> list[Case]:
+    def _cases(self, strict: int) -> list[Case]:
         return [case for rule in self.rules if rule.exact or not strict for case in rule.cases()]
 
     def _traced_matchers(self, trace: Callable[[Rule, UOp, UOp], None]) -> Matchers:
-        return Matchers(self._cases(bool(STRICT_FLOAT.value)), False, trace)
+        return Matchers(self._cases(STRICT_FLOAT.value), False, trace)
 
     def which(self, node: UOp, context: Any = None) -> Rule | None:
         """The rule that matches `node` first."""
@@ -323,7 +325,7 @@ def _collect(roots: Iterable[UOp], stable: int, mask: int) -> list[UOp]:
     keep = out.append
     with stamp_lock:
         stamp = next_stamp()
-        stack = []
+        stack: list[UOp] = []
         push, pop = stack.append, stack.pop
         for node in roots:
             if node.stamp != stamp and not node.stable & stable and node.mask & mask:
