@@ -196,14 +196,19 @@ class Trainer:
         seconds = min(kernel.run(buffers, [0] * len(call.variables), True) or 0.0 for _ in range(10))
         console.print(
             f"heaviest kernel [bold]{kernel.name}[/]: {human_count(kernel.flops)}FLOP in {human_seconds(seconds)}, "
-            f"{giga_per_second(kernel.flops, seconds):.1f} GFLOP/s; its code begins"
+            f"{giga_per_second(kernel.flops, seconds):.1f} GFLOP/s; some of its code:"
         )
         lines = Device[call.device].render(kernel.linear).splitlines()
-        body = [line for line in lines if line.strip() and not line.startswith((";", "declare", "target", "source"))]
-        for line in body[:12]:
+        for line in inner_loop(lines, 12):
             console.print(f"  {line}"[: console.width], style="dim", markup=False)
-        if len(body) > 12:
-            console.print(f"  ... {len(body) - 12} more lines (DEBUG=4 prints all)", style="dim")
+        console.print(f"  ({len(lines)} lines in all, DEBUG=4 prints them)", style="dim")
+
+
+def inner_loop(lines: Sequence[str], count: int) -> Sequence[str]:
+    """The `count` lines with the most multiplications among them, which is where the time goes."""
+    heavy = [any(word in line for word in ("fmul", "fma")) and "declare" not in line for line in lines]
+    start = max(range(max(1, len(lines) - count + 1)), key=lambda i: sum(heavy[i : i + count]))
+    return lines[start : start + count]
 
 
 def heaviest_call(step: Any) -> tuple[Any, list[Any]] | None:
