@@ -368,6 +368,8 @@ def _reduce(node: UOp, stage: Stage) -> None:
 
 def _sink(node: UOp, stage: Stage) -> None:
     _void(node, stage)
+    if stage is Stage.TENSOR or (stage is Stage.KERNEL and node.src and node.src[0].op is Op.SINK):
+        return  # the roots, or the kernels, of one schedule
     for source in node.src:
         _need(source.op is Op.STORE, f"{source.op.name} is not a STORE")
     if stage is Stage.KERNEL:

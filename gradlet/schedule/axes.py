@@ -141,7 +141,7 @@ class Axes:
 
     def _unite_nodes(self, first: Dims, second: Dims) -> None:
         """Unite axis by axis, except where that would make two axes of one node the same loop (x + x.T)."""
-        if first == second:
+        if first == second or len(first) != len(second):
             return
         for axis, (one, other) in enumerate(zip(first, second, strict=True)):
             if one == other:
@@ -160,7 +160,7 @@ class Axes:
                 if source.op in SCALAR_LEAVES:
                     continue
                 dims = self._dims[source]
-                if found is None:
+                if found is None or len(dims) > len(found):
                     found = dims
                 elif dims is not found:
                     self._unite_nodes(found, dims)

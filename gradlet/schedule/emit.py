@@ -169,7 +169,7 @@ def iteration_shape(node: UOp) -> tuple[int, ...]:
 def unsafe_slots(lowered: Lowered) -> list[int]:
     """The slots that a kernel might read after it has overwritten them.
 
-    Safe is: every load of the slot is of the very element that the iteration stores, and the stored value depends on it.
+    Safe is: every load of the slot is of the very element that the iteration stores, and what is stored depends on it.
     """
     ast = lowered.ast
     written = set(lowered.written)

@@ -1,7 +1,7 @@
 """Where to cut: start with every cell a kernel of its own and make the merges that lower the price, best first.
 
-A merge is accepted only if it lowers the total price, so the result never costs more than not fusing. Later moves (macro
-moves, packing, rematerialisation) are more entries for the same heap.
+A merge is accepted only if it lowers the total price, so the result never costs more than not fusing. Later moves
+(macro moves, packing, rematerialisation) are more entries for the same heap.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """In-place writes and their readers: decide which writes reuse memory, and what has to run before them.
 
-A buffer is a chain of versions: a write turns version v into the next one. A write runs in place when nobody needs v any
-more once it has run; the readers of v inside the schedule then run before it. All others become pure expressions.
+A buffer is a chain of versions: a write turns version v into the next one. A write runs in place when nobody needs v
+any more once it has run; the readers of v inside the schedule then run before it. All others become expressions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op
@@ -21,6 +22,9 @@ from gradlet.schedule.moves import (
     unmove,
     whole_root_of,
 )
+
+
+_WRITING: Final = 1 << Op.WRITE | 1 << Op.SCATTER
 
 
 @dataclass
@@ -86,9 +90,9 @@ def held_nodes(roots: Sequence[UOp], live: Sequence[UOp]) -> tuple[set[UOp], lis
 
     A live graph that contains one of our roots or writes will read its result, not what lies below.
     """
-    order = toposort(roots)
-    if not any(n.op is Op.WRITE or n.op is Op.SCATTER for n in order):
+    if not any(r.mask & _WRITING for r in roots):
         return set(), []
+    order = toposort(roots)
     known = set(roots)
     known.update(n for n in order if n.op is Op.WRITE)
     held: set[UOp] = set()
@@ -328,10 +332,7 @@ def _computes(node: UOp) -> bool:
 
 def reads_elsewhere(op: UOp, version: UOp, place: UOp) -> bool:
     """Whether `op` itself reads `version` at other elements than the one it computes."""
-    for source in op.src:
-        if root_of(source) is version and (op.op not in ELEMENTWISE or source is not place):
-            return True
-    return False
+    return any(root_of(s) is version and (op.op not in ELEMENTWISE or s is not place) for s in op.src)
 
 
 def _scatters_in_place(order: Sequence[UOp]) -> dict[UOp, UOp]:

@@ -13,7 +13,7 @@ from gradlet.schedule.steps import Steps
 
 
 def dependences(groups: Sequence[Group], steps: Steps) -> list[list[int]]:
-    """For every kernel the kernels that have to run before it: makers of what it reads, readers of what it overwrites."""
+    """For every kernel those that have to run before it: makers of what it reads, readers of what it overwrites."""
     maker = {output: number for number, group in enumerate(groups) for output in group.outputs}
     holders: dict[UOp, list[int]] = {}
     for number, group in enumerate(groups):

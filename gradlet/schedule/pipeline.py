@@ -1,15 +1,20 @@
-"""THE list of steps from the tensor graph to kernel calls in order."""
+"""THE list of passes from the tensor graph to kernel calls in order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from gradlet.base import settings
 from gradlet.graph.allocation import new_buffer_node
-from gradlet.graph.node import UOp, mk, no_gc
-from gradlet.ops.op import SCALAR_LEAVES, Op
+from gradlet.graph.node import UOp, mk, no_gc, toposort
+from gradlet.graph.passes import Observer, Pass, Pipeline
+from gradlet.ops.op import SCALAR_LEAVES, Op, Stage
+from gradlet.rules.sets import SIMPLIFY
+from gradlet.schedule import clean, memory
+from gradlet.schedule.cache import ScheduleCache
 from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
-from gradlet.schedule.clean import clean
+from gradlet.schedule.context import Context, sink
 from gradlet.schedule.emit import Emitter
 from gradlet.schedule.fuse import partition
 from gradlet.schedule.hazards import place_writes
@@ -19,66 +24,160 @@ from gradlet.schedule.split import split_reductions
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
 
-__all__ = ["CopyCall", "KernelCall", "Schedule", "create_schedule"]
+__all__ = ["PIPELINE", "CopyCall", "KernelCall", "Schedule", "create_schedule"]
 
 
-def create_schedule(roots: Sequence[UOp], target_of: Callable[[str], Target], live: Sequence[UOp] = ()) -> Schedule:
+def _drop_marks(node: UOp, context: Context) -> UOp:
+    context.devices = clean.find_devices(toposort((node,)))
+    return clean.drop_marks(node, context.devices)
+
+
+def _bind_variables(node: UOp, context: Context) -> UOp:
+    return clean.bind_variables(node, context.values)
+
+
+def _keep_bases_whole(node: UOp, context: Context) -> UOp:
+    node, guards = clean.keep_bases_whole(node)
+    context.guards = len(guards)
+    return sink([*node.src, *guards]) if guards else node
+
+
+def _split_reductions(node: UOp, context: Context) -> UOp:
+    return split_reductions(node, context.target_of, context.default_device)
+
+
+def _place_writes(node: UOp, context: Context) -> UOp:
+    """After this pass the graph holds the roots and the writes that other graphs hold, and nothing else."""
+    count = len(node.src) - context.guards
+    roots, others, guards = node.src[: context.roots], node.src[context.roots : count], node.src[count:]
+    live = others[: context.live]
+    effects = context.effects = place_writes(roots, live, frozenset(guards))
+    known = dict(zip(context.asked[: context.roots], effects.roots, strict=True))
+    for old, new in zip(context.asked[context.roots :], others, strict=True):
+        bottom = root_of(new)
+        if old.op is Op.WRITE and old not in known and bottom in effects.extra:
+            known[old] = replay(chain_to(new, bottom), effects.extra[bottom])
+    context.asked = list(known)
+    return sink(list(known.values()))
+
+
+def _store_constants(node: UOp, context: Context) -> UOp:
+    """A view of nothing but constants is stored by a kernel of its own."""
+    stored: list[UOp] = []
+    for old, new in zip(context.asked, node.src, strict=True):
+        if root_of(new).op in SCALAR_LEAVES:
+            device = context.devices.get(old, context.default_device)
+            new = mk(Op.CONTIGUOUS, new.dtype, (new,), None)
+            while context.stored_on.setdefault(new, device) != device:
+                new = mk(Op.CONTIGUOUS, new.dtype, (new,), None)
+        stored.append(new)
+    return sink(stored)
+
+
+def _decide(node: UOp, context: Context) -> UOp:
+    assert context.effects is not None
+    context.steps = Steps(context.effects, node.src, context.stored_on, context.default_device)
+    context.groups = partition(context.steps, context.target_of)
+    return node
+
+
+def _order(node: UOp, context: Context) -> UOp:
+    assert context.steps is not None
+    context.groups = execution_order(context.groups, context.steps)
+    return node
+
+
+def _lower(node: UOp, context: Context) -> UOp:
+    assert context.steps is not None
+    emitter = Emitter(context.steps, context.groups)
+    for group in context.groups:
+        emitter.emit(group)
+    context.calls, context.made = emitter.calls, emitter.made
+    for old, new in zip(context.asked, node.src, strict=True):
+        context.results[old] = _result(new, emitter, context.default_device)
+    return sink([call.ast for call in context.calls if isinstance(call, KernelCall)])
+
+
+def _result(node: UOp, emitter: Emitter, default_device: str) -> UOp:
+    """What a root became; a result without elements needs no kernel."""
+    if 0 not in node.shape:
+        return emitter.resolve(node)
+    device = emitter.steps.devices.get(root_of(node), default_device)
+    return reshape(new_buffer_node(device, node.dtype, 0), node.shape)
+
+
+def _reuse_memory(node: UOp, context: Context) -> UOp:
+    context.calls = memory.reuse(context.calls, context.made, context.results.values())
+    return node
+
+
+T: Final = Stage.TENSOR
+K: Final = Stage.KERNEL
+
+PIPELINE: Final = Pipeline(
+    "tensors to kernels",
+    (
+        Pass("drop marks", _drop_marks, T, T, gone=frozenset({Op.DETACH}),
+             doc="gradient marks are nothing here, and copies to where the values are already copy nothing"),
+        Pass("bind variables", _bind_variables, T, T, gone=frozenset({Op.BIND}),
+             doc="kernels take variables as arguments; this launch's values go beside the graph"),
+        Pass("keep bases whole", _keep_bases_whole, T, T,
+             doc="the base of a write is memory, or is kept in one piece, so that its view stays a view of it"),
+        Pass("simplify tensors", SIMPLIFY, T, T, doc="identities, constants, merged movements"),
+        Pass("split long reductions", _split_reductions, T, T,
+             doc="a long sum with few results is cut in parts, so that all cores work"),
+        Pass("place writes", _place_writes, T, T,
+             doc="each write goes in place after the readers of the old values, or becomes an expression"),
+        Pass("store constants", _store_constants, T, T, doc="a result that is only constants gets a kernel of its own"),
+        Pass("decide kernels", _decide, T, T, doc="which steps run together, by price; the graph stays as it is"),
+        Pass("order kernels", _order, T, T, doc="an order that respects all dependences and frees memory early"),
+        Pass("lower kernels", _lower, T, K, doc="movement ops become index expressions over ranges, kernel by kernel"),
+        Pass("reuse memory", _reuse_memory, K, K, doc="temporary buffers with disjoint lifetimes share memory"),
+    ),
+)  # fmt: skip
+
+_cache: Final = ScheduleCache()
+
+
+def create_schedule(
+    roots: Sequence[UOp],
+    target_of: Callable[[str], Target],
+    live: Sequence[UOp] = (),
+    observers: Sequence[Observer] = (),
+) -> Schedule:
     """The kernel calls that compute the roots.
 
     Args:
         roots: TENSOR-stage nodes to have in memory.
         target_of: facts about a device, by its name.
         live: other graphs still in use; they keep seeing the values they were built on.
+        observers: called after every pass; a schedule from the cache runs no pass.
     """
     with no_gc():
-        return _create(roots, target_of, live)
+        if not settings.SCHEDULE_CACHE or observers:
+            return make_schedule(roots, target_of, live, observers)
+        question = _cache.ask(roots, target_of, live)
+        found = question.answer()
+        if found is None:
+            found = make_schedule(roots, target_of, live)
+            question.remember(found)
+        return found
 
 
-def _create(roots: Sequence[UOp], target_of: Callable[[str], Target], live: Sequence[UOp]) -> Schedule:
-    cleaned = clean(roots, live)
-    new = cleaned.new
-    kept = list(new)
-    new = dict(zip(kept, split_reductions([new[n] for n in kept], target_of, default_device()), strict=True))
-    effects = place_writes([new[r] for r in roots], [new[n] for n in live], cleaned.guards)
-    asked: dict[UOp, str] = {}
-    wanted = [stored_form(n, cleaned.devices.get(r), asked) for r, n in zip(roots, effects.roots, strict=True)]
-    extra = {old: stored_form(n, None, asked) for old, n in effects.extra.items()}
-    steps = Steps(effects, [*wanted, *extra.values()], asked, default_device())
-    groups = execution_order(partition(steps, target_of), steps)
-    emitter = Emitter(steps, groups)
-    for group in groups:
-        emitter.emit(group)
-    results = {root: result_of(n, emitter) for root, n in zip(roots, wanted, strict=True)}
-    # Writes that ran although nobody asked for them: whoever else holds one reads its result. A root may have become
-    # the very write it reads (`write * 1`).
-    ran = {**dict(zip([new[r] for r in roots], effects.roots, strict=True)), **effects.extra}
-    for old, node in new.items():
-        bottom = root_of(node)
-        if old.op is Op.WRITE and old not in results and bottom in ran:
-            results[old] = result_of(replay(chain_to(node, bottom), ran[bottom]), emitter)
-    used = {v for call in emitter.calls if isinstance(call, KernelCall) for v in call.variables}
-    values = {v: value for v, value in cleaned.values.items() if v in used}
-    return Schedule(tuple(emitter.calls), results, values)
-
-
-def stored_form(root: UOp, device: str | None, asked: dict[UOp, str]) -> UOp:
-    """A root as something that lives in memory: a view of nothing but constants is stored by a kernel of its own."""
-    if root_of(root).op not in SCALAR_LEAVES:
-        return root
-    stored = mk(Op.CONTIGUOUS, root.dtype, (root,), None)
-    if device is not None:
-        while asked.get(stored, device) != device:
-            stored = mk(Op.CONTIGUOUS, root.dtype, (stored,), None)
-        asked[stored] = device
-    return stored
-
-
-def result_of(node: UOp, emitter: Emitter) -> UOp:
-    """What a root became; a result without elements needs no kernel."""
-    if 0 not in node.shape:
-        return emitter.resolve(node)
-    device = emitter.steps.devices.get(root_of(node), default_device())
-    return reshape(new_buffer_node(device, node.dtype, 0), node.shape)
+def make_schedule(
+    roots: Sequence[UOp],
+    target_of: Callable[[str], Target],
+    live: Sequence[UOp] = (),
+    observers: Sequence[Observer] = (),
+) -> Schedule:
+    """Like `create_schedule`, always from scratch."""
+    writes = [n for n in toposort((*roots, *live)) if n.op is Op.WRITE]
+    asked = [*roots, *live, *writes]
+    context = Context(asked, len(roots), len(live), target_of, default_device())
+    PIPELINE.run(sink(asked), context, observers)
+    used = {v for call in context.calls if isinstance(call, KernelCall) for v in call.variables}
+    values = {v: value for v, value in context.values.items() if v in used}
+    return Schedule(tuple(context.calls), context.results, values)
 
 
 def default_device() -> str:

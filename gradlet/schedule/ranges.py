@@ -441,7 +441,7 @@ def buffer_below(place: UOp) -> UOp:
 
 
 def finish(sink: UOp, buffers: list[UOp], variables: list[UOp]) -> Lowered:
-    """Drop the parameters and variables that simplification removed, number the ranges without gaps, name the kernel."""
+    """Drop parameters and variables that simplification removed, number ranges without gaps, name the kernel."""
     order = toposort((sink,))
     params = sorted((n for n in order if n.op is Op.PARAM), key=lambda n: n.arg.slot)
     ranges = sorted((n for n in order if n.op is Op.RANGE), key=lambda n: n.arg.number)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op, PadArg, ReduceAxesArg, ShapeArg
-from gradlet.schedule.clean import find_devices
+from gradlet.schedule.clean import find_devices, rebuild
 from gradlet.schedule.moves import reshape
 from gradlet.target.target import Target
 
@@ -17,21 +17,20 @@ MIN_REDUCED = 1 << 16
 PARTS_PER_CORE = 4
 
 
-def split_reductions(roots: Sequence[UOp], target_of: Callable[[str], Target], default_device: str) -> list[UOp]:
+def split_reductions(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
     """The graph with every long reduction that gives few results as partial results and their combination."""
-    order = toposort(roots)
-    large = [n for n in order if n.op is Op.REDUCE_AXES and _is_large(n)]
-    if not large:
-        return list(roots)
+    order = toposort((root,))
+    if not any(n.op is Op.REDUCE_AXES and _is_large(n) for n in order):
+        return root
     devices = find_devices(order)
-    new: dict[UOp, UOp] = {}
-    for node in order:
-        src = tuple([new[s] for s in node.src])
-        same = node if src == node.src else mk(node.op, node.dtype, src, node.arg)
-        new[node] = same
-        if node.op is Op.REDUCE_AXES and _is_large(node):
-            new[node] = split(same, target_of(devices.get(node, default_device)).cores)
-    return [new[r] for r in roots]
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not Op.REDUCE_AXES or not _is_large(node):
+            return None
+        same = mk(node.op, node.dtype, src, node.arg)
+        return split(same, target_of(devices.get(node, default_device)).cores)
+
+    return rebuild(root, change)
 
 
 def _is_large(node: UOp) -> bool:

@@ -1,0 +1,53 @@
+"""What the passes of one schedule share beside the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gradlet.base.dtype import dtypes
+from gradlet.graph.node import UOp, mk
+from gradlet.ops.op import KernelArg, Op
+from gradlet.schedule.calls import CopyCall, KernelCall
+from gradlet.schedule.hazards import Effects
+from gradlet.schedule.partition import Group
+from gradlet.schedule.steps import Steps
+from gradlet.target.target import Target
+
+
+@dataclass
+class Context:
+    """State of one schedule in the making. The graph is a SINK whose sources are what `asked` became, in order.
+
+    Attributes:
+        asked: nodes of the caller's graph: the roots, then what other graphs hold, then writes.
+        roots: how many of them are roots.
+        live: how many after the roots are other live graphs.
+        target_of: facts about a device by its name.
+        default_device: where constants go when nothing says otherwise.
+        devices: device of the caller's nodes; constants have none unless a copy asked for one.
+        values: this launch's value of every bound variable.
+        guards: how many sources at the end of the SINK only keep bases of writes whole.
+        stored_on: device of constants that are stored by a kernel of their own.
+    """
+
+    asked: list[UOp]
+    roots: int
+    live: int
+    target_of: Callable[[str], Target]
+    default_device: str
+    devices: dict[UOp, str] = field(default_factory=dict)
+    values: dict[UOp, int] = field(default_factory=dict)
+    guards: int = 0
+    stored_on: dict[UOp, str] = field(default_factory=dict)
+    effects: Effects | None = None
+    steps: Steps | None = None
+    groups: list[Group] = field(default_factory=list)
+    calls: list[KernelCall | CopyCall] = field(default_factory=list)
+    results: dict[UOp, UOp] = field(default_factory=dict)
+    made: set[UOp] = field(default_factory=set)
+
+
+def sink(nodes: Sequence[UOp], name: str = "schedule") -> UOp:
+    """The graph of a schedule: its roots, or its kernels."""
+    return mk(Op.SINK, dtypes.void, tuple(nodes), KernelArg(name))
