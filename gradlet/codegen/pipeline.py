@@ -50,8 +50,6 @@ PIPELINE: Final = Pipeline(
     (
         Pass("simplify index math", INDEX_MATH, K, K, doc="division, modulo, compares and guards that bounds decide"),
         Pass("merge nested reduces", plain(reduce.merge_nested), K, K, doc="one REDUCE over all its ranges"),
-        Pass("take out invariant reduces", plain(reduce.take_out_invariant), K, K,
-             doc="no loop over a range that the value does not depend on"),
         Pass("widen accumulators", plain(reduce.widen_accumulators), K, K,
              doc="16-bit floats are summed in float32"),
         Pass("merge adjacent ranges", plain(loops.merge_adjacent), K, K, doc="fewer and longer loops"),

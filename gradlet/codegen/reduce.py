@@ -1,12 +1,10 @@
-"""Reductions before the loops are scheduled: merge nested ones, take out what does not vary, widen accumulators."""
+"""Reductions before the loops are scheduled: merge nested ones, widen accumulators."""
 
 from __future__ import annotations
 
 from gradlet.base.dtype import accumulator, dtypes
-from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op
-from gradlet.optimize.analysis import open_ranges, range_size
 
 
 def merge_nested(sink: UOp) -> UOp:
@@ -44,40 +42,6 @@ def _merged(old: UOp, node: UOp, uses: dict[UOp, int]) -> UOp:
 def is_zero(node: UOp) -> bool:
     """Whether a node is the constant 0."""
     return node.op is Op.CONST and node.arg == 0
-
-
-def take_out_invariant(sink: UOp) -> UOp:
-    """A REDUCE over a range that its value does not depend on needs no loop: a sum is a product, a maximum the value."""
-    order = toposort((sink,))
-    ranges = open_ranges(order)
-    new: dict[UOp, UOp] = {}
-    for node in order:
-        if not node.src:
-            continue
-        made = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
-        if node.op is Op.REDUCE:
-            made = _without_invariant(made, frozenset(node.src[1:]) - ranges[node.src[0]])
-        new[node] = made
-    return new[sink]
-
-
-def _without_invariant(node: UOp, unused: frozenset[UOp]) -> UOp:
-    value, op = node.src[0], node.arg.op
-    kept: list[UOp] = []
-    repeat = 1
-    for loop in node.src[1:]:
-        size = range_size(loop)
-        if loop not in unused or not size or op is Op.MUL:
-            kept.append(loop)
-        elif op is Op.ADD and node.dtype.is_float and (STRICT_FLOAT.value or node.dtype.itemsize < 4):
-            kept.append(loop)
-        else:
-            repeat *= size
-    if len(kept) == len(node.src) - 1:
-        return node
-    if op is Op.ADD and repeat != 1:
-        value = value | value if node.dtype.is_bool else value * repeat
-    return mk(Op.REDUCE, node.dtype, (value, *kept), node.arg) if kept else value
 
 
 def widen_accumulators(sink: UOp) -> UOp:
