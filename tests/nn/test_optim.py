@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gradlet import Tensor, jit, nn
+from gradlet import GlobalCounters, Tensor, jit, nn
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError, GradientError
 from gradlet.nn import optim
@@ -217,3 +218,18 @@ def test_a_small_model_learns() -> None:
             loss.backward()
             loss.realize(*optimizer.schedule_step())
     assert loss.item() < 0.05
+
+
+def test_a_training_loop_keeps_nothing_behind() -> None:
+    layers = [nn.Linear(2, 3), nn.BatchNorm(3), nn.Linear(3, 1)]
+    optimizer = optim.Adam(nn.state.get_parameters(layers))
+    counts = []
+    with Tensor.train():
+        for number in range(12):
+            optimizer.zero_grad()
+            loss = (Tensor([[1.0, number], [2.0, 3.0]]).sequential(layers) ** 2).mean()
+            loss.backward()
+            loss.realize(*optimizer.schedule_step())
+            gc.collect()
+            counts.append((len(Tensor.all_live()), GlobalCounters.mem_used))
+    assert counts[-1] == counts[3]
