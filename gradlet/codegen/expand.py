@@ -91,7 +91,9 @@ class _Vectorizer:
         for r in self.ranges[node]:
             if r.arg.kind is AxisKind.VECTOR:
                 if found is not None:
-                    raise CompilerError(f"a value has two ranges of lanes, {found.arg.number} and {r.arg.number}: {node}")
+                    raise CompilerError(
+                        f"a value has two ranges of lanes, {found.arg.number} and {r.arg.number}: {node}"
+                    )
                 found = r
         return found
 

@@ -1,4 +1,4 @@
-"""From the kernel graph to the list of instructions: loops, accumulators, and every node in the outermost loop it can be."""
+"""From the kernel graph to a list of instructions: loops, accumulators, every node as far outside as it can be."""
 
 from __future__ import annotations
 

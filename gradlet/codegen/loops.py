@@ -49,7 +49,7 @@ def _users(facts: KernelFacts, loop: UOp) -> tuple[frozenset[UOp], frozenset[UOp
 def _escaped(facts: KernelFacts) -> set[UOp]:
     """Ranges whose value is used for more than affine element numbers."""
     inside: set[UOp] = set()
-    stack = [a.index.src[1] for a in facts.accesses]
+    stack = [a.address.src[1] for a in facts.accesses]
     while stack:
         node = stack.pop()
         if node in inside:

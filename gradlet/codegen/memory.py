@@ -1,4 +1,4 @@
-"""Memory accesses ready for the machine: guards settled, element numbers in hoistable sums, vectors of indices narrow."""
+"""Memory accesses ready for the machine: guards settled, element numbers that hoist, narrow vectors of indices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNKNOWN: Final[Interval] = (-(2**62), 2**62)
 
 
 def settle_guards(sink: UOp) -> UOp:
-    """Drop guards that are always true and accesses whose guard is always false; every guarded LOAD has its other value.
+    """Drop guards that are always true and accesses whose guard is always false; give guarded LOADs their other value.
 
     A select between a guarded load and something else, on the load's own guard, becomes the load's other value.
     """

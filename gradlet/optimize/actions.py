@@ -1,4 +1,4 @@
-"""The schedule actions of one kernel: `apply` rewrites its ranges as a list of `Opt`s says, or refuses with a reason."""
+"""The schedule actions of one kernel: `apply` rewrites its ranges as `Opt`s say, or refuses with a reason."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Access(NamedTuple):
     """One LOAD or STORE: its node, its INDEX, the affine form of the element number, the ranges it depends on."""
 
     node: UOp
-    index: UOp
+    address: UOp
     form: Affine
     ranges: frozenset[UOp]
 
@@ -116,7 +116,7 @@ class Access(NamedTuple):
 
     @property
     def param(self) -> UOp:
-        return self.index.src[0]
+        return self.address.src[0]
 
 
 class KernelFacts:

@@ -93,7 +93,7 @@ def _analyse(facts: KernelFacts, plan: Plan, reduce: UOp) -> Contraction | None:
     if vector not in outputs:
         return _along_reduce(plan, reduce, vector, sides)
     with_lanes = {r for side, f in zip(sides, factors, strict=True) for r in side if vector in facts.ranges[f]}
-    rows = [r for r in outputs - with_lanes]
+    rows = list(outputs - with_lanes)
     columns = [r for r in with_lanes if r is not vector]
     return Contraction(reduce, vector, _largest(plan, rows), _largest(plan, columns))
 
@@ -101,7 +101,9 @@ def _analyse(facts: KernelFacts, plan: Plan, reduce: UOp) -> Contraction | None:
 def _along_reduce(plan: Plan, reduce: UOp, vector: UOp, sides: list[set[UOp]]) -> Contraction:
     rows = _largest(plan, list(sides[0] - sides[1]))
     columns = _largest(plan, list(sides[1] - sides[0]))
-    return Contraction(reduce, vector, rows, columns) if rows is not None else Contraction(reduce, vector, columns, None)
+    return (
+        Contraction(reduce, vector, rows, columns) if rows is not None else Contraction(reduce, vector, columns, None)
+    )
 
 
 def _largest(plan: Plan, loops: list[UOp]) -> UOp | None:
@@ -116,7 +118,7 @@ def _lane_cost(facts: KernelFacts, plan: Plan, loop: UOp, loads: list[Access], s
     filled = size / (-(-size // lanes) * lanes) * lanes / full
     cost = 1.0
     for access in loads:
-        if loop not in facts.ranges[access.index]:
+        if loop not in facts.ranges[access.address]:
             continue
         if facts.stride(access, loop) != 1:
             cost += lanes

@@ -35,7 +35,7 @@ def estimate(sink: UOp) -> Cost:
             flops += math.prod(trips[r] for r in inside)
     touched: dict[tuple[UOp, bool], int] = {}
     for access in facts.accesses:
-        elements = math.prod(trips[r] for r in facts.ranges[access.index.src[1]])
+        elements = math.prod(trips[r] for r in facts.ranges[access.address.src[1]])
         key = (access.param, access.is_store)
         touched[key] = min(touched.get(key, 0) + elements, max(access.param.arg.size, 1))
     total = sum(count * param.dtype.itemsize for (param, _), count in touched.items())

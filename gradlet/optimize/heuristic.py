@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Op, Opt, OptKind, Tail
+from gradlet.ops.op import AxisKind, Op, Opt, Tail
 from gradlet.optimize import contraction
 from gradlet.optimize.analysis import Access, KernelFacts, next_number, range_size
 from gradlet.optimize.cost import estimate
@@ -79,7 +79,7 @@ def _score(facts: KernelFacts, access: Access, loop: UOp) -> int:
     if loop not in access.ranges:
         return 0
     stride = facts.stride(access, loop)
-    if stride == 0 and loop not in facts.ranges[access.index]:
+    if stride == 0 and loop not in facts.ranges[access.address]:
         return 0
     if access.is_store:
         return 2 if stride == 1 else -3

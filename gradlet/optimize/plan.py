@@ -1,4 +1,4 @@
-"""A schedule under construction: opts in order, with the numbers and sizes that ranges will have when they are applied."""
+"""A schedule under construction: opts in order, and the numbers and sizes that ranges will have by then."""
 
 from __future__ import annotations
 
@@ -134,4 +134,4 @@ class Plan:
 
     def number(self, loop: UOp) -> int:
         """The number the range has by now."""
-        return self._numbers.get(loop, loop.arg.number)
+        return int(self._numbers.get(loop, loop.arg.number))

@@ -1,63 +1,102 @@
-"""The heuristic chooses only what `actions.apply` accepts."""
+"""What the default schedule chooses; that it is right is tested by tests/codegen/test_pipeline.py."""
 
 from __future__ import annotations
 
 import pytest
 
-from gradlet.graph.text import from_text
+from gradlet.base.settings import scope
+from gradlet.graph.node import UOp
+from gradlet.ops.op import Op, Opt, OptKind, Tail
 from gradlet.optimize import actions, heuristic
-from gradlet.target.target import TARGETS
-
-# One store over rows and columns, others over rows alone: lanes along the columns of the first leave none for the rows.
-OUTPUTS_THAT_SHARE_ROWS = """\
-%0 = PARAM bool [slot=0, size=640]
-%1 = CONST index [64]
-%2 = RANGE index (%1) [number=0, kind=LOOP]
-%3 = CONST index [10]
-%4 = MUL index (%2, %3)
-%5 = RANGE index (%3) [number=1, kind=LOOP]
-%6 = ADD index (%4, %5)
-%7 = INDEX bool (%0, %6)
-%8 = PARAM int32 [slot=4, size=64]
-%9 = INDEX int32 (%8, %2)
-%10 = LOAD int32 (%9)
-%11 = PARAM int32 [slot=5, size=10]
-%12 = INDEX int32 (%11, %5)
-%13 = LOAD int32 (%12)
-%14 = CMPEQ bool (%10, %13)
-%15 = STORE void (%7, %14)
-%16 = PARAM bool [slot=1, size=64]
-%17 = INDEX bool (%16, %2)
-%18 = CONST int32 [-1]
-%19 = CMPNE bool (%10, %18)
-%20 = STORE void (%17, %19)
-%21 = PARAM float32 [slot=2, size=1]
-%22 = CONST index [0]
-%23 = INDEX float32 (%21, %22)
-%24 = RANGE index (%1) [number=2, kind=REDUCE]
-%25 = INDEX int32 (%8, %24)
-%26 = LOAD int32 (%25)
-%27 = CMPNE bool (%26, %18)
-%28 = CONST float32 [1.0]
-%29 = CONST float32 [0.0]
-%30 = WHERE float32 (%27, %28, %29)
-%31 = REDUCE float32 (%30, %24) [op=ADD]
-%32 = STORE void (%23, %31)
-%33 = PARAM float32 [slot=3, size=64]
-%34 = INDEX float32 (%33, %2)
-%35 = FDIV float32 (%28, %31)
-%36 = WHERE float32 (%19, %35, %29)
-%37 = CONST float32 [-1.0]
-%38 = MUL float32 (%36, %37)
-%39 = STORE void (%34, %38)
-%40 = SINK void (%15, %20, %32, %39) [name='outputs', opts=None]
-"""
+from gradlet.optimize.cost import Cost, estimate
+from gradlet.target.target import AVX2, AVX512, NVPTX
+from tests.codegen import kernels
 
 
-@pytest.mark.parametrize("name", sorted(TARGETS))
-def test_outputs_that_share_a_range_get_lanes_along_one_only(name: str) -> None:
-    kernel = from_text(OUTPUTS_THAT_SHARE_ROWS)
-    target = TARGETS[name]
-    opts = heuristic.choose(kernel, target)
-    assert opts or target.kind == "gpu"  # stores over different ranges run on one lane there
-    assert actions.apply(kernel, opts, target).arg.opts == opts
+def kinds(opts: tuple[Opt, ...]) -> list[OptKind]:
+    return [o.kind for o in opts]
+
+
+def amounts(opts: tuple[Opt, ...], kind: OptKind) -> list[int]:
+    return [o.amount for o in opts if o.kind is kind]
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2, NVPTX], ids=lambda t: t.name)
+@pytest.mark.parametrize("number", range(len(kernels.ALL)), ids=kernels.names())
+def test_choices_are_legal_and_the_same_every_time(number: int, target: object) -> None:
+    sink = kernels.ALL[number]().sink
+    opts = heuristic.choose(sink, target)  # type: ignore[arg-type]
+    assert opts == heuristic.choose(sink, target)  # type: ignore[arg-type]
+    actions.apply(sink, opts, target)  # type: ignore[arg-type]
+
+
+def test_elementwise_is_vectorised_and_parallel_when_big() -> None:
+    big = heuristic.choose(kernels.elementwise(1 << 20).sink, AVX512)
+    assert kinds(big) == [OptKind.SPLIT, OptKind.VECTORIZE, OptKind.UNROLL, OptKind.PARALLEL]
+    assert amounts(big, OptKind.VECTORIZE) == [16]
+    small = heuristic.choose(kernels.elementwise(256).sink, AVX512)
+    assert OptKind.PARALLEL not in kinds(small)
+    assert amounts(heuristic.choose(kernels.elementwise(1 << 20).sink, AVX2), OptKind.VECTORIZE) == [8]
+
+
+def test_uneven_sizes_overlap_unless_the_kernel_works_in_place() -> None:
+    assert {o.tail for o in heuristic.choose(kernels.elementwise(1003).sink, AVX512)} == {Tail.EXACT, Tail.SHIFT}
+    assert Tail.SHIFT not in {o.tail for o in heuristic.choose(kernels.in_place(1003).sink, AVX512)}
+
+
+def test_matmul_gets_a_register_tile() -> None:
+    opts = heuristic.choose(kernels.matmul(512, 512, 512).sink, AVX512)
+    assert amounts(opts, OptKind.SPLIT) == [64]
+    assert amounts(opts, OptKind.UNROLL) == [4, 6]
+    assert kinds(opts)[-1] is OptKind.PARALLEL
+
+
+def test_matmul_of_a_transposed_matrix_takes_lanes_along_the_sum() -> None:
+    sink = kernels.matmul(512, 512, 512, trans_b=True).sink
+    opts = heuristic.choose(sink, AVX512)
+    assert [o.axis for o in opts if o.kind is OptKind.VECTORIZE] == [2]
+    with scope(STRICT_FLOAT=1):  # that would add in another order
+        assert all(o.axis != 2 for o in heuristic.choose(sink, AVX512) if o.kind is OptKind.VECTORIZE)
+
+
+def test_row_sum_takes_lanes_along_the_row_and_column_sum_across() -> None:
+    row = heuristic.choose(kernels.row_reduce(64, 1024).sink, AVX512)
+    assert (row[0].kind, row[0].axis) == (OptKind.VECTORIZE, 1)
+    assert OptKind.GROUP in kinds(row)
+    column = heuristic.choose(kernels.column_sum(1024, 1024).sink, AVX512)
+    assert column[0].axis == 0 and OptKind.VECTORIZE in kinds(column)
+    assert OptKind.GROUP not in kinds(column)
+
+
+def test_softmax_takes_lanes_in_every_loop() -> None:
+    opts = heuristic.choose(kernels.softmax(64, 256).sink, AVX512)
+    assert kinds(opts).count(OptKind.VECTORIZE) == 3
+
+
+def test_ordered_ranges_are_left_alone() -> None:
+    opts = heuristic.choose(kernels.scatter_add(6, 64, 15).sink, AVX512)
+    assert all(o.axis != 0 for o in opts)
+
+
+def test_gpu_uses_workgroups_and_their_lanes() -> None:
+    opts = heuristic.choose(kernels.elementwise(1 << 20).sink, NVPTX)
+    assert opts == (Opt(OptKind.THREAD, 0, 256, Tail.EXACT), Opt(OptKind.PARALLEL, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("sink", "cost"),
+    [
+        (kernels.elementwise(100).sink, Cost(200, 1200)),
+        (kernels.matmul(2, 3, 4).sink, Cost(48, 4 * (6 + 8 + 12))),
+        (kernels.full_sum(100).sink, Cost(100, 404)),
+        (kernels.gather(11, 24, 9).sink, Cost(0, 4 * 2 * 216 + 8 * 9)),
+        (kernels.symbolic(37, 64).sink, Cost(64, 512)),
+    ],
+)
+def test_cost_counts_unique_bytes(sink: UOp, cost: Cost) -> None:
+    assert estimate(sink) == cost
+
+
+def test_cost_of_a_product_counts_the_sum_once() -> None:
+    sink = kernels.row_reduce(5, 7, Op.MUL).sink
+    assert estimate(sink).flops == 35

@@ -1,0 +1,116 @@
+"""Merging ranges, and one place in the loop nest for every range."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradlet.base.errors import CompilerError
+from gradlet.codegen.loops import merge_adjacent, nest_of, separate
+from gradlet.graph.node import UOp
+from gradlet.ops.op import Op, Opt, OptKind
+from gradlet.optimize.actions import apply
+from gradlet.optimize.analysis import kernel_ranges
+from gradlet.target.target import AVX512
+from tests.codegen import kernels
+from tests.codegen.check import check_kernel
+
+
+def sizes(sink: UOp) -> list[int]:
+    return [r.src[0].arg for r in kernel_ranges(sink)]
+
+
+def test_ranges_walked_as_one_become_one() -> None:
+    kernel = kernels.contiguous_3d((3, 5, 16))
+    merged = merge_adjacent(kernel.sink)
+    assert sizes(merged) == [240]
+    check_kernel(kernel, merged)
+
+
+def test_ranges_that_another_access_walks_apart_stay() -> None:
+    kernel = kernels.two_dimensional(13, 40)
+    assert merge_adjacent(kernel.sink) is kernel.sink
+
+
+def test_a_range_used_as_data_stays() -> None:
+    b = kernels.Builder()
+    out = b.param(0, 12)
+    i, j = b.range(3), b.range(4)
+    b.store(out, i * 4 + j, i.cast(kernels.F32))
+    sink = b.sink("rows")
+    assert merge_adjacent(sink) is sink
+
+
+def test_a_guarded_range_stays() -> None:
+    kernel = kernels.conv2d(1, 1, 1, 5)
+    assert sizes(merge_adjacent(kernel.sink)) == sizes(kernel.sink)
+
+
+def test_batch_and_rows_of_a_product_merge() -> None:
+    b = kernels.Builder()
+    out, x, w = b.param(0, 2 * 3 * 4), b.param(1, 2 * 3 * 5), b.param(2, 5 * 4)
+    g, i, j, k = b.range(2), b.range(3), b.range(4), b.reduce_range(5)
+    row = g * 3 + i
+    b.store(out, row * 4 + j, b.reduce(Op.ADD, b.load(x, row * 5 + k) * b.load(w, k * 4 + j), k))
+    assert sizes(merge_adjacent(b.sink("linear"))) == [6, 4, 5]
+
+
+def test_reduce_ranges_merge() -> None:
+    b = kernels.Builder()
+    out, x = b.param(0, 1), b.param(1, 30)
+    j, k = b.reduce_range(5), b.reduce_range(6)
+    b.store(out, 0, b.reduce(Op.ADD, b.load(x, j * 6 + k), j, k))
+    a = kernels.random(30)
+    kernel = kernels.Kernel(b.sink("sum"), [kernels.empty(1), a], {0: a.sum(keepdims=True)})
+    merged = merge_adjacent(kernel.sink)
+    assert sizes(merged) == [30]
+    check_kernel(kernel, merged)
+
+
+def test_a_range_closed_twice_in_a_row_becomes_two() -> None:
+    kernel = kernels.softmax(3, 4, same_range=True)
+    with pytest.raises(CompilerError, match="two loops"):
+        nest_of(kernel.sink)
+    apart = separate(kernel.sink)
+    assert sizes(apart) == [3, 4, 4, 4]
+    check_kernel(kernel, apart)
+
+
+def test_independent_reduces_over_one_range_share_their_loop() -> None:
+    b = kernels.Builder()
+    out, x = b.param(0, 2), b.param(1, 9)
+    k = b.reduce_range(9)
+    b.store(out, 0, b.reduce(Op.ADD, b.load(x, k), k))
+    b.store(out, 1, b.reduce(Op.MAX, b.load(x, k), k))
+    sink = b.sink("sum_and_max")
+    assert separate(sink) is sink
+
+
+def test_stores_with_different_ranges_share_the_outer_loop() -> None:
+    sink = kernels.layer_norm(2, 3).sink
+    nest = nest_of(sink)
+    rows = [r for r in nest.places if r.arg.number == 0]
+    assert all(nest.places[r].parent is rows[0] for r in nest.places if r is not rows[0])
+
+
+def test_the_same_range_under_two_parents_becomes_two() -> None:
+    """After a reorder one store runs j inside i, the other j alone."""
+    kernel = kernels.layer_norm(2, 3)
+    swapped = apply(kernel.sink, [Opt(OptKind.REORDER, 0, 1)], AVX512)
+    check_kernel(kernel, separate(swapped))
+    nest_of(separate(swapped))
+
+
+def test_columns_and_total_of_one_matrix() -> None:
+    """Two REDUCEs over one range in different places: inside an output loop and outside."""
+    b = kernels.Builder()
+    out, total, x, y = b.param(0, 4), b.param(1, 1), b.param(2, 12), b.param(3, 3)
+    j, k = b.range(4), b.reduce_range(3)
+    b.store(out, j, b.reduce(Op.ADD, b.load(x, k * 4 + j) * b.load(y, k), k))
+    b.store(total, 0, b.reduce(Op.ADD, b.load(y, k), k))
+    a, c = kernels.random(3, 4), kernels.random(3, seed=4)
+    kernel = kernels.Kernel(
+        b.sink("both"), [kernels.empty(4), kernels.empty(1), a, c], {0: c @ a, 1: c.sum(keepdims=True)}
+    )
+    apart = separate(kernel.sink)
+    assert sizes(apart) == [4, 3, 3]
+    check_kernel(kernel, apart)
