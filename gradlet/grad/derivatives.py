@@ -232,15 +232,20 @@ def _product(source: UOp, axes: Shape, grad: UOp) -> UOp:
         box = [(0, extent) for extent in outer]
         left, right = shrink(level, [*box, (0, size)]), shrink(level, [*box, (size, 2 * size)])
         halves.append((left, right))
-        level = left * right
+        level = _stored(left * right)
     result = reshape(grad, (*outer, 1))
     for left, right in reversed(halves):
         still = [(0, 0) for _ in rest]
         size = left.shape[-1]
-        result = pad(result * right, [*still, (0, size)]) + pad(result * left, [*still, (size, 0)])
+        result = _stored(pad(result * right, [*still, (0, size)]) + pad(result * left, [*still, (size, 0)]))
     result = shrink(result, [*((0, extent) for extent in outer), (0, count)])
     result = reshape(result, tuple(shape[axis] for axis in order))
     return permute(result, tuple(order.index(axis) for axis in range(len(shape))))
+
+
+def _stored(node: UOp) -> UOp:
+    """Each level reads the one before twice: evaluated inside one kernel that would double the work at every level."""
+    return mk(Op.CONTIGUOUS, node.dtype, (node,), None)
 
 
 # rows by index
@@ -400,6 +405,7 @@ NOT_DIFFERENTIABLE: Final[dict[Op, str]] = {
     Op.CMPLT: "a bool",
     Op.CMPEQ: "a bool",
     Op.CMPNE: "a bool",
+    Op.SINK: "a list of roots, no value",
 }
 
 

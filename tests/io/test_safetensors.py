@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gradlet.runtime.device import Device
-from gradlet.tensor.tensor import Tensor
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError, FileFormatError, UserError
 from gradlet.engine.execute import base_buffer
 from gradlet.io.safetensors import DTYPE_OF, load, load_metadata, save
 from gradlet.runtime.buffer import buffer_of
+from gradlet.runtime.device import Device
+from gradlet.tensor.tensor import Tensor
 
 
 def file_of(path: Path, header: Any, data: bytes = b"") -> Path:
