@@ -142,7 +142,7 @@ def _home(
     if steps.devices[step] != steps.devices[cell.root]:
         return None
     # The writer of what this step reads comes after the whole cell: fine unless the cell may wait for that writer.
-    if any(w is not cell.root and (steps.users[w] or w in readers) for w in readers.get(step, ())):
+    if any(w is not cell.root and not steps.is_last(w) for w in readers.get(step, ())):
         return None
     if len(cell.members) >= MAX_STEPS:
         return None

@@ -74,6 +74,16 @@ class Emitter:
         place = self.places.get(bottom, bottom)
         return node if place is bottom else replay(chain_to(node, bottom), place)
 
+    def temporary(self, value: UOp, device: str) -> UOp:
+        """A step of its own that computes `value` into temporary memory."""
+        while True:
+            # The mark keeps it from being a CONTIGUOUS of the graph.
+            value = mk(Op.DETACH, value.dtype, (value,), None)
+            step = mk(Op.CONTIGUOUS, value.dtype, (value,), None)
+            if step not in self.places:
+                self.places[step] = self.new_place(step, device)
+                return step
+
     # calls
     def emit(self, group: Group) -> None:
         """Append the calls of one group."""
@@ -92,8 +102,7 @@ class Emitter:
         source = node.src[0]
         device = self.steps.devices[root_of(source)]
         if not is_whole(source) or not is_whole(self.resolve(source)):
-            packed = mk(Op.CONTIGUOUS, source.dtype, (source,), None)
-            self.places[packed] = self.new_place(packed, device)
+            packed = self.temporary(source, device)
             self.append(self.lower([packed], ()), device)
             source = packed
         self.calls.append(CopyCall(buffer_below(self.places[node]), buffer_below(self.resolve(source))))
@@ -134,11 +143,7 @@ class Emitter:
             values = [output]
         staged: list[UOp] = []
         for value in values:
-            packed = mk(Op.CONTIGUOUS, value.dtype, (value,), None)
-            while packed in self.places:
-                packed = mk(Op.CONTIGUOUS, value.dtype, (packed,), None)
-            self.places[packed] = self.new_place(packed, device)
-            staged.append(packed)
+            staged.append(self.temporary(value, device))
         if output.op is Op.WRITE:
             final = mk(Op.WRITE, output.dtype, (*output.src[:2], staged[0]), None)
         elif output.op is Op.SCATTER:

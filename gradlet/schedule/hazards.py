@@ -108,10 +108,12 @@ def held_nodes(roots: Sequence[UOp], live: Sequence[UOp]) -> tuple[set[UOp], lis
             if source not in held:
                 held.add(source)
                 found.append(source)
+    # A result is a view: what it shows may not change either, and others may know that write under another view.
+    reached = {root_of(n) for n in found if n in known}
     wanted = set(roots)
-    extra = [n for n in order if n.op is Op.WRITE and n in held and n not in wanted]
-    # A result is a view: what it shows may not change either.
-    for root in (*roots, *[n for n in found if n in known]):
+    extra = [n for n in order if n.op is Op.WRITE and n in reached and n not in wanted]
+    held |= reached
+    for root in roots:
         held.add(root)
         held.add(root_of(root))
     return held, extra

@@ -53,10 +53,12 @@ def _place_writes(node: UOp, context: Context) -> UOp:
     live = others[: context.live]
     effects = context.effects = place_writes(roots, live, frozenset(guards))
     known = dict(zip(context.asked[: context.roots], effects.roots, strict=True))
+    # Whoever else holds a write that runs here reads its result. A root may be such a write itself (`write * 1`).
+    ran = {**dict(zip(roots, effects.roots, strict=True)), **effects.extra}
     for old, new in zip(context.asked[context.roots :], others, strict=True):
         bottom = root_of(new)
-        if old.op is Op.WRITE and old not in known and bottom in effects.extra:
-            known[old] = replay(chain_to(new, bottom), effects.extra[bottom])
+        if old.op is Op.WRITE and old not in known and bottom in ran:
+            known[old] = replay(chain_to(new, bottom), ran[bottom])
     context.asked = list(known)
     return sink(list(known.values()))
 

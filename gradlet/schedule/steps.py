@@ -44,8 +44,13 @@ class Steps:
                     self.users[source].append(node)
         self.before = {w: [r for r in first if r in present] for w, first in effects.before.items() if w in present}
         self.versions = {op: v for op, v in effects.memory.items() if op in present}
+        self._waited_for = {r for first in self.before.values() for r in first} | set(self.versions.values())
         self.forced = self._find_forced(wanted)
         self.devices = self._find_devices(nodes, asked, default_device)
+
+    def is_last(self, step: UOp) -> bool:
+        """Whether nothing in this schedule waits for the step."""
+        return not self.users[step] and step not in self._waited_for
 
     def _find_forced(self, wanted: Sequence[UOp]) -> dict[UOp, None]:
         forced: dict[UOp, None] = dict.fromkeys([root_of(w) for w in wanted])

@@ -240,6 +240,13 @@ def test_write_held_by_a_live_graph_is_reported() -> None:
     assert writer in schedule.results
 
 
+def test_root_that_simplifies_to_a_write_others_hold() -> None:
+    t = grid()
+    writer = write(t, t, t + 1)
+    schedule = check([writer * 1.0], live=[writer])
+    assert writer in schedule.results
+
+
 def test_swap() -> None:
     a, b = grid(), grid()
     check([write(a, a, b), write(b, b, a)])
