@@ -12,6 +12,11 @@ from gradlet.ops.op import MOVEMENT, Op
 
 Interval = tuple[Any, Any]
 
+# Members of an enum are slow to reach through their class.
+_CONST: Final = Op.CONST
+_ADD: Final = Op.ADD
+_MUL: Final = Op.MUL
+
 
 def bounds(node: UOp) -> Interval:
     """(low, high) with low <= value <= high for every value the node can have; vectors: in every lane.
@@ -285,14 +290,14 @@ def const_factor(node: UOp) -> int:
     seen: set[UOp] = set()
     while stack:
         term = stack.pop()
-        if term.op is Op.ADD:
+        if term.op is _ADD:
             if term not in seen:
                 seen.add(term)
                 stack.extend(term.src)
             continue
-        if term.op is Op.MUL and term.src[1].op is Op.CONST and term.src[0].op not in _FACTOR_OPS:
+        if term.op is _MUL and term.src[1].op is _CONST and term.src[0].op not in _FACTOR_OPS:
             factor = gcd(factor, term.src[1].arg)
-        elif term.op in _FACTOR_OPS or term.op is Op.CONST:
+        elif term.op in _FACTOR_OPS or term.op is _CONST:
             factor = gcd(factor, _slow_factor(term))
         else:
             return 1
@@ -309,7 +314,7 @@ def _slow_factor(node: UOp) -> int:
         if top in factors:
             stack.pop()
             continue
-        if top.op is Op.CONST:
+        if top.op is _CONST:
             factors[top] = abs(int(top.arg)) if top.dtype.kind in "uix" else 1
         elif top.op not in _FACTOR_OPS or top.dtype.kind not in "uix":
             factors[top] = 1

@@ -389,7 +389,8 @@ class _Fixpoint:
                 if matcher is not None:
                     result = matcher(current, context)
                     if result is not None:
-                        result = self.settle(current, result)
+                        known = self.final(result)
+                        result = self.settle(current, result) if known is None else known
                         if current is not node:
                             new[current] = result
                         new[node] = result
@@ -463,11 +464,16 @@ class _Fixpoint:
                         f"rule set {self.rules.name!r} does not end: after {self.limit} rewrites rule "
                         f"{self.rules.which(node, self.context)} is still changing {node!r}"
                     )
-            if target in pending and self.final(target) is None:
+            known = self.final(target)
+            if known is not None:
+                new[node] = known
+                stack.pop()
+                continue
+            if target in pending:
                 pending[node] = target
                 raise self.loop(target, pending)
             pending[node] = target
-            stack.append(target)
+            push(target)
         known = self.final(result)
         if known is None:
             raise self.loop(start, pending)
