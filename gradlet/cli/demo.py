@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import random
 import signal
 import time
@@ -83,6 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.steps < 1:
         raise ArgumentError(f"--steps {arguments.steps}: at least one step is needed")
+    path = Path(arguments.output)
+    if path.is_dir() or not os.access(path.absolute().parent, os.W_OK):  # before training, not after
+        raise ArgumentError(f"--output {path}: cannot be written; name a file in a folder that can")
     if arguments.device is not None:
         Device.DEFAULT = arguments.device
     if Device.DEFAULT.startswith("NULL"):
@@ -110,7 +114,6 @@ def run(arguments: argparse.Namespace) -> int:
     )
     trainer.show_kernel(console)
 
-    path = Path(arguments.output)
     safe_save(get_state_dict(network), path, {"accuracy": f"{accuracy:.4f}", "steps": str(result.steps)})
     loaded = Network()
     load_state_dict(loaded, safe_load(path))

@@ -48,6 +48,8 @@ def test_the_seed_decides_the_first_weights() -> None:
         (["--steps", "0"], "at least one step"),
         (["--device", "NULL"], "computes nothing"),
         (["--device", "ABACUS"], "ABACUS"),
+        (["--output", "/nowhere/x.safetensors"], "/nowhere/x.safetensors"),
+        (["--output", "/tmp"], "/tmp: cannot be written"),
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
