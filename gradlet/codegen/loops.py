@@ -9,7 +9,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import AxisKind, Op
-from gradlet.optimize.analysis import KernelFacts, make_range, nesting_order, next_number, open_ranges, range_size
+from gradlet.optimize.analysis import KernelFacts, affine, make_range, nesting_order, next_number, open_ranges, range_size
 
 MAX_RENAMES = 1000
 
@@ -27,15 +27,14 @@ def _mergeable(facts: KernelFacts) -> tuple[UOp, UOp] | None:
     loops = [r for r in facts.loops if r.arg.kind in (AxisKind.LOOP, AxisKind.REDUCE) and range_size(r) is not None]
     if len(loops) < 2:
         return None
-    escaped = _escaped(facts)
-    loops = [r for r in loops if r not in escaped]
+    forms = _affine_forms(facts)
     uses = {r: _users(facts, r) for r in loops}
     for outer in loops:
         for inner in loops:
             if outer is inner or outer.arg.kind is not inner.arg.kind or uses[outer] != uses[inner]:
                 continue
             size = int(inner.src[0].arg)
-            if all(a.form.terms.get(outer, 0) == a.form.terms.get(inner, 0) * size for a in facts.accesses):
+            if all(form.get(outer, 0) == form.get(inner, 0) * size for form in forms):
                 return outer, inner
     return None
 
@@ -46,28 +45,25 @@ def _users(facts: KernelFacts, loop: UOp) -> tuple[frozenset[UOp], frozenset[UOp
     return closing, frozenset(s for s in facts.stores if loop in facts.ranges[s])
 
 
-def _escaped(facts: KernelFacts) -> set[UOp]:
-    """Ranges whose value is used for more than affine element numbers."""
-    inside: set[UOp] = set()
-    stack = [a.address.src[1] for a in facts.accesses]
-    while stack:
-        node = stack.pop()
-        if node in inside:
-            continue
-        if node.op is Op.ADD or (node.op is Op.MUL and node.src[1].op is Op.CONST):
-            inside.add(node)
-            stack.extend(node.src)
-    escaped: set[UOp] = set()
+def _affine_forms(facts: KernelFacts) -> list[dict[UOp, int]]:
+    """The terms of every affine expression that something else than a larger affine expression uses.
+
+    Ranges that enter all of them as `i * size(j) + j` can be one: that covers element numbers, guards and divisions.
+    """
+
+    def is_affine(node: UOp) -> bool:
+        if node.dtype is not dtypes.index:
+            return False
+        return node.op in (Op.RANGE, Op.ADD) or (node.op is Op.MUL and node.src[1].op is Op.CONST)
+
+    roots: dict[UOp, None] = {}
     for node in facts.order:
-        if node in inside:
+        if node.op is not Op.RANGE and is_affine(node):
             continue
-        for position, source in enumerate(node.src):
-            if source.op is not Op.RANGE and source not in inside:
-                continue
-            if (node.op is Op.INDEX and position == 1) or (node.op is Op.REDUCE and position > 0):
-                continue
-            escaped |= facts.ranges[source]
-    return escaped
+        for source in node.src[:1] if node.op is Op.REDUCE else node.src:
+            if is_affine(source):
+                roots[source] = None
+    return [affine(root).terms for root in roots]
 
 
 def _merge(sink: UOp, outer: UOp, inner: UOp) -> UOp:

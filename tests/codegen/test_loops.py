@@ -40,9 +40,25 @@ def test_a_range_used_as_data_stays() -> None:
     assert merge_adjacent(sink) is sink
 
 
-def test_a_guarded_range_stays() -> None:
+def test_guards_of_a_convolution_keep_its_ranges_apart() -> None:
     kernel = kernels.conv2d(1, 1, 1, 5)
     assert sizes(merge_adjacent(kernel.sink)) == sizes(kernel.sink)
+
+
+def test_ranges_that_guards_too_walk_as_one_merge() -> None:
+    b = kernels.Builder()
+    out, x = b.param(0, 24), b.param(1, 20)
+    i, j = b.range(6), b.range(4)
+    at = i * 4 + j
+    inside = (at < 2).logical_not() & (at < 22)
+    b.store(out, at, b.load(x, at - 2, inside) + (at % 5).cast(kernels.F32))
+    a = kernels.random(20)
+    kernel = kernels.Kernel(
+        b.sink("guarded"), [kernels.empty(24), a], {0: kernels.np.pad(a, (2, 2)) + kernels.np.arange(24) % 5}
+    )
+    merged = merge_adjacent(kernel.sink)
+    assert sizes(merged) == [24]
+    check_kernel(kernel, merged)
 
 
 def test_batch_and_rows_of_a_product_merge() -> None:
