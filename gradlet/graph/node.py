@@ -256,6 +256,11 @@ for _table in _tables:
     _forget.append(_make_forget(_table))
 
 
+def count_nodes(op: Op) -> int:
+    """How many nodes of an op are alive."""
+    return len(_tables[op])
+
+
 def mk(op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     """The node with these fields: the living one if it exists, else a new one.
 

@@ -13,8 +13,18 @@ import pytest
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import DTypeError
-from gradlet.graph import node as node_module
-from gradlet.graph.node import KIND_CONST_RIGHT, KIND_ONE, KIND_ZERO, SIG_SAME, UOp, mk, no_gc, substitute, toposort
+from gradlet.graph.node import (
+    KIND_CONST_RIGHT,
+    KIND_ONE,
+    KIND_ZERO,
+    SIG_SAME,
+    UOp,
+    count_nodes,
+    mk,
+    no_gc,
+    substitute,
+    toposort,
+)
 from gradlet.ops.op import BufferArg, Op, ShapeArg, VariableArg
 
 DEPTH = 50_000
@@ -32,10 +42,6 @@ def chain(depth: int) -> UOp:
     return node
 
 
-def live_nodes(op: Op) -> int:
-    return len(node_module._tables[op])
-
-
 def test_equal_fields_give_the_same_object():
     a, b = variable("a"), variable("b")
     assert a is variable("a")
@@ -48,13 +54,13 @@ def test_equal_fields_give_the_same_object():
 
 def test_nodes_die_with_their_last_reference():
     with no_gc():
-        before = live_nodes(Op.MUL)
+        before = count_nodes(Op.MUL)
         node = variable("alone") * variable("b")
         watch = weakref.ref(node)
-        assert live_nodes(Op.MUL) == before + 1
+        assert count_nodes(Op.MUL) == before + 1
         del node
         assert watch() is None
-        assert live_nodes(Op.MUL) == before
+        assert count_nodes(Op.MUL) == before
 
 
 def test_node_is_found_again_after_its_twin_died():
@@ -69,7 +75,7 @@ def test_node_is_found_again_after_its_twin_died():
 def test_creating_and_dropping_leaves_no_cyclic_garbage():
     def use_everything() -> None:
         node = (variable("a") + 1) * variable("b")
-        loop = mk(Op.RANGE, dtypes.index, (UOp.const(dtypes.index, 4),), node_module_range_arg())
+        loop = mk(Op.RANGE, dtypes.index, (UOp.const(dtypes.index, 4),), range_arg())
         inside = loop + node
         assert node.shape == ()
         assert inside.ranges == (loop,)
@@ -77,14 +83,14 @@ def test_creating_and_dropping_leaves_no_cyclic_garbage():
         inside.toposort()
 
     gc.collect()
-    before = live_nodes(Op.RANGE)
+    before = count_nodes(Op.RANGE)
     with no_gc():
         use_everything()
-        assert live_nodes(Op.RANGE) == before
+        assert count_nodes(Op.RANGE) == before
     assert gc.collect() == 0
 
 
-def node_module_range_arg():
+def range_arg():
     from gradlet.ops.op import AxisKind, RangeArg
 
     return RangeArg(77, AxisKind.LOOP)
@@ -216,7 +222,7 @@ def test_substitute_replaces_once_and_shares():
 
 
 def test_deep_chain_is_created_walked_rebuilt_and_freed():
-    before = live_nodes(Op.ADD)
+    before = count_nodes(Op.ADD)
     node = chain(DEPTH)
     assert len(node.toposort()) == DEPTH + 1
     assert node.shape == ()
@@ -227,7 +233,7 @@ def test_deep_chain_is_created_walked_rebuilt_and_freed():
     assert pickle.loads(pickle.dumps(node)) is node
     repr(node)
     del node, other
-    assert live_nodes(Op.ADD) == before
+    assert count_nodes(Op.ADD) == before
 
 
 def test_repr_is_short_however_large_the_graph():
