@@ -112,7 +112,7 @@ def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
         # A graph without buffers belongs to no device, and a constant in it stands for any shape: it is not replaced.
         if key is not result and key.op is not Op.BUFFER and key.mask & _HAS_BUFFER:
             _realized[key] = result
-    _forget_overwritten(plan, resolved, results)
+    _forget_overwritten(plan, resolved, live, results)
     return results
 
 
@@ -122,13 +122,24 @@ def overwritten_buffers(plan: Schedule, roots: Sequence[UOp]) -> set[UOp]:
     return written & set(live_buffers(roots))
 
 
-def _forget_overwritten(plan: Schedule, roots: Sequence[UOp], results: dict[UOp, UOp]) -> None:
-    """Drop memories of older values of buffers that this schedule wrote in place."""
+def _forget_overwritten(plan: Schedule, roots: Sequence[UOp], live: Sequence[UOp], results: dict[UOp, UOp]) -> None:
+    """After a buffer was overwritten, an expression of it means something else than before.
+
+    Live graphs that hold such an expression are replaced at once (they join `results`), and no memory of it is kept: the
+    same nodes built again are a new computation.
+    """
     overwritten = overwritten_buffers(plan, roots)
     if not overwritten:
         return
+    for old, new in zip(live, resolve(live), strict=True):
+        if new is not old:
+            results.setdefault(old, new)
+    depends: set[UOp] = set(overwritten)
+    for node in toposort(list(_realized)):
+        if not depends.isdisjoint(node.src):
+            depends.add(node)
     fresh = set(results.values())
-    stale = [k for k, v in _realized.items() if base_buffer(v) in overwritten and v not in fresh]
+    stale = [k for k, v in _realized.items() if k in depends or (base_buffer(v) in overwritten and v not in fresh)]
     for key in stale:
         del _realized[key]
 

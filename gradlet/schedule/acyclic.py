@@ -52,6 +52,18 @@ class Acyclic:
         self._join(first, second)
         return True
 
+    def hand_down(self, node: int) -> None:
+        """Remove a kernel whose users do its work themselves: what it waited for, they wait for."""
+        for user in self.after[node]:
+            del self.before[user][node]
+            for maker in self.before[node]:
+                self.after[maker][user] = None
+                self.before[user][maker] = None
+        for maker in self.before[node]:
+            del self.after[maker][node]
+        self.after[node] = {}
+        self.before[node] = {}
+
     def _reach(self, start: int, goal: int, edges: list[dict[int, None]], limit: int, upward: bool) -> list[int] | None:
         """Kernels strictly between that `start` reaches; None when it reaches `goal` through one of them."""
         position = self.position

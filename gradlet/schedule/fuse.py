@@ -26,6 +26,8 @@ MIN_GAIN: Final = 1000
 SIBLINGS: Final = 3
 # Candidates tried for one kernel at a time.
 NEIGHBOURS: Final = 16
+# A kernel that is computed again by each of its users has at most this many.
+COPIES: Final = 8
 
 
 @dataclass
@@ -72,6 +74,8 @@ class Search:
         self.owner = list(range(len(self.cells)))
         self.kernels = [Kernel([cell]) for cell in self.cells]
         self.siblings = self.find_siblings()
+        self.copied: set[int] = set()  # cells that every kernel which needs them computes itself
+        self.readers = {r for first in steps.before.values() for r in first}
         self.heap: list[tuple[int, int, int, int, int]] = []
         for kernel in self.kernels:
             kernel.stored = self.stored_cells(kernel.cells)
@@ -86,12 +90,18 @@ class Search:
             for position, first in enumerate(readers):
                 for second in readers[position + 1 : position + 1 + SIBLINGS]:
                     self.propose(first, second)
+        self.merge_all()
+        while self.copy_into_users():
+            self.merge_all()
+        return [self.group(k) for k in self.kernels if k.alive]
+
+    def merge_all(self) -> None:
+        """Make the merges on the heap, best first."""
         while self.heap:
             _, first, second, stamp_first, stamp_second = heapq.heappop(self.heap)
             a, b = self.kernels[first], self.kernels[second]
             if a.alive and b.alive and a.stamp == stamp_first and b.stamp == stamp_second:
                 self.merge(first, second)
-        return [self.group(k) for k in self.kernels if k.alive]
 
     # prices
     def price(self, cells: Sequence[Cell], stored: Sequence[Cell]) -> Verdict:
@@ -109,7 +119,11 @@ class Search:
 
     def merged(self, first: int, second: int) -> tuple[list[Cell], list[Cell], Verdict]:
         """What merging two kernels would give."""
-        cells = sorted(self.kernels[first].cells + self.kernels[second].cells, key=lambda c: c.number)
+        return self.joined([*self.kernels[first].cells, *self.kernels[second].cells])
+
+    def joined(self, parts: Sequence[Cell]) -> tuple[list[Cell], list[Cell], Verdict]:
+        """These cells as one kernel."""
+        cells = [c for _, c in sorted({c.number: c for c in parts}.items())]
         stored = self.stored_cells(cells)
         return cells, stored, self.price(cells, stored)
 
@@ -140,14 +154,48 @@ class Search:
         for other in self.neighbours(first):
             self.propose(first, other)
 
+    def copy_into_users(self) -> bool:
+        """Let the users of an element-wise kernel compute it themselves, where that is cheaper than storing it."""
+        changed = False
+        for number, kernel in reversed(list(enumerate(self.kernels))):
+            users = list(self.graph.after[number])
+            if not kernel.alive or not 2 <= len(users) <= COPIES or not self.is_copyable(kernel):
+                continue
+            before = kernel.verdict.price + sum(self.kernels[u].verdict.price for u in users)
+            self.copied.update(c.number for c in kernel.cells)
+            made = [self.joined([*kernel.cells, *self.kernels[u].cells]) for u in users]
+            if before - sum(verdict.price for _, _, verdict in made) < MIN_GAIN:
+                self.copied.difference_update(c.number for c in kernel.cells)
+                continue
+            for user, (cells, stored, verdict) in zip(users, made, strict=True):
+                target = self.kernels[user]
+                target.cells, target.stored, target.verdict = cells, stored, verdict
+                target.stamp += 1
+            kernel.alive = False
+            self.graph.hand_down(number)
+            for user in users:
+                for other in self.neighbours(user):
+                    self.propose(user, other)
+            changed = True
+        return changed
+
+    def is_copyable(self, kernel: Kernel) -> bool:
+        """Whether a kernel is element-wise, nobody asked for its values, and all its readers are known by data alone."""
+        for cell in kernel.cells:
+            if cell.reduce is not None or cell.root in self.steps.forced or cell.number in self.copied:
+                return False
+            if not self.readers.isdisjoint(cell.members):
+                return False
+        return True
+
     def neighbours(self, number: int) -> list[int]:
         """Kernels next to one: its makers and users, and those that read the same operands."""
         found: dict[int, None] = {}
         for others in (self.graph.before[number], self.graph.after[number]):
             found.update(dict.fromkeys(list(others)[:NEIGHBOURS]))
         for cell in self.kernels[number].cells:
-            for read in cell.reads:
-                around = self.siblings.get(read.source)
+            for source in (*[r.source for r in cell.reads], None):
+                around = self.siblings.get(source)
                 if around is not None and len(around) > 1 and cell.number in around:
                     position = around.index(cell.number)
                     near = around[max(0, position - SIBLINGS) : position + SIBLINGS + 1]
@@ -155,9 +203,10 @@ class Search:
         found.pop(number, None)
         return list(found)
 
-    def find_siblings(self) -> dict[UOp, list[int]]:
-        """For every operand the cells for which it is a large part of what they read."""
-        found: dict[UOp, list[int]] = {}
+    def find_siblings(self) -> dict[UOp | None, list[int]]:
+        """For every operand the cells for which it is a large part of what they read; under None all scalars."""
+        found: dict[UOp | None, list[int]] = {}
+        found[None] = [c.number for c in self.cells if c.points == c.out_points == 1]
         for cell in self.cells:
             most = max([r.bytes for r in cell.reads], default=0)
             for read in cell.reads:
