@@ -80,7 +80,7 @@ def index_expressions(variable: Variable, chains: int = 300, loads: int = 100) -
 
 # (b) a large graph of floats
 def layers(leaf: Leaf, constant: Constant, count: int = 32, blocks: int = 312) -> Any:
-    """Workload (b): repeated layers of element-wise arithmetic, in which about one node in fifteen can be simplified."""
+    """Workload (b): repeated layers of element-wise arithmetic; about one node in fifteen can be simplified."""
     rng = random.Random(11)
     hidden = leaf(0)
     number = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from math import gcd, inf
 from typing import Any, Final
@@ -62,6 +63,9 @@ def _fit(interval: Interval | None, dtype: DType) -> Interval:
 
 def _corners(function: Callable[[Any, Any], Any], x: Interval, y: Interval) -> Interval:
     """Interval of a function that is monotone in each argument."""
+    if y[0] == y[1]:
+        first, last = function(x[0], y[0]), function(x[1], y[0])
+        return (first, last) if first <= last else (last, first)
     values = [function(x[0], y[0]), function(x[0], y[1]), function(x[1], y[0]), function(x[1], y[1])]
     return min(values), max(values)
 
@@ -107,12 +111,12 @@ def _mul(node: UOp) -> Interval:
     x, y = node.src[0]._bounds, node.src[1]._bounds
     if node.dtype.kind == "b":
         return x[0] and y[0], x[1] and y[1]
-    return _corners(lambda a, b: a * b, x, y)
+    return _corners(operator.mul, x, y)
 
 
 def _muladd(node: UOp) -> Interval:
     x, y, z = node.src[0]._bounds, node.src[1]._bounds, node.src[2]._bounds
-    low, high = _fit(_corners(lambda a, b: a * b, x, y), node.dtype)
+    low, high = _fit(_corners(operator.mul, x, y), node.dtype)
     return low + z[0], high + z[1]
 
 
@@ -120,13 +124,15 @@ def _idiv(node: UOp) -> Interval | None:
     x, y = node.src[0]._bounds, node.src[1]._bounds
     if node.dtype.kind == "b":
         return None
+    if y[0] > 0:
+        return _corners(operator.floordiv, x, y)
     parts: list[Interval] = []
     if y[0] <= 0 <= y[1]:
         parts.append((0, 0))
     if y[0] < 0:
-        parts.append(_corners(lambda a, b: a // b, x, (y[0], min(y[1], -1))))
+        parts.append(_corners(operator.floordiv, x, (y[0], min(y[1], -1))))
     if y[1] > 0:
-        parts.append(_corners(lambda a, b: a // b, x, (max(y[0], 1), y[1])))
+        parts.append(_corners(operator.floordiv, x, (max(y[0], 1), y[1])))
     return min(p[0] for p in parts), max(p[1] for p in parts)
 
 
@@ -271,7 +277,7 @@ _BOUNDS: Final[dict[Op, Callable[[UOp], Interval | None]]] = {
     Op.CONST: _const, Op.VARIABLE: _variable, Op.BIND: _bind, Op.RANGE: _range, Op.SPECIAL: _special,
     Op.ADD: _add, Op.MUL: _mul, Op.MULADD: _muladd, Op.IDIV: _idiv, Op.MOD: _mod, Op.MAX: _max, Op.MIN: _min,
     Op.AND: _and, Op.OR: _or, Op.XOR: _xor,
-    Op.SHL: _shift(lambda a, b: a << b), Op.SHR: _shift(lambda a, b: a >> b),
+    Op.SHL: _shift(operator.lshift), Op.SHR: _shift(operator.rshift),
     Op.CMPLT: _cmplt, Op.CMPEQ: _cmpeq, Op.CMPNE: _cmpne, Op.WHERE: _where, Op.CAST: _cast,
     Op.VECTORIZE: _vectorize, Op.EXTRACT: _same, Op.REDUCE: _reduce, Op.REDUCE_LANES: _reduce_lanes,
     Op.CONTIGUOUS: _same, Op.COPY: _same, Op.DETACH: _same,

@@ -21,16 +21,18 @@ def fold(op: Op, dtype: DType, values: Sequence[Scalar], source: DType | None = 
     `source` is the dtype of the operands; only BITCAST needs it. Returns None where the result is undefined
     (a shift by a negative amount or by at least the width) or where `op` is no element-wise op.
     """
-    if op is Op.CAST:
-        return as_scalar(values[0], dtype)
-    if op is Op.BITCAST:
-        return None if source is None else bitcast(values[0], source, dtype)
-    if op in (Op.SHL, Op.SHR) and not 0 <= values[1] < dtype.bits:
-        return None
+    if op in _SPECIAL:
+        if op is Op.CAST:
+            return as_scalar(values[0], dtype)
+        if op is Op.BITCAST:
+            return None if source is None else bitcast(values[0], source, dtype)
+        if not 0 <= values[1] < dtype.bits:
+            return None
     function = _FUNCTIONS.get(op)
     return None if function is None else as_scalar(function(*values), dtype)
 
 
+_SPECIAL: Final = frozenset({Op.CAST, Op.BITCAST, Op.SHL, Op.SHR})
 _STORAGE: Final = {
     "bool": "<?", "uint8": "<B", "int8": "<b", "uint16": "<H", "int16": "<h", "uint32": "<I", "int32": "<i",
     "uint64": "<Q", "int64": "<q", "float16": "<e", "float32": "<f", "float64": "<d",
