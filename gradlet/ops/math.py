@@ -430,7 +430,8 @@ class MathMixin(ReduceMixin):
         """
         if self.dtype.is_unsigned or self.dtype is dtypes.bool:
             return self
-        return self.maximum(self.neg())
+        # Of equal zeros the second one is taken: the absolute value of 0.0 is not -0.0.
+        return self.neg().maximum(self)
 
     def __abs__(self) -> Self:
         return self.abs()
