@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -362,3 +364,25 @@ def test_rewriting_keeps_values_and_is_idempotent(node, first, second):
     assert evaluate(result, values) == evaluate(node, values)
     assert rewrite(result, ALGEBRA) is result
     assert all(ALGEBRA.which(n) is None for n in result.toposort())
+
+
+def test_threads_may_rewrite_at_the_same_time():
+    rules = RuleSet("threads", "reorders", ALGEBRA.rules)
+    results: list[UOp] = []
+    barrier = threading.Barrier(4)
+
+    def work() -> None:
+        node = variable("shared by threads")
+        for i in range(400):
+            node = (node * 1 + 0) * (i % 3 + 1) + b * 1
+        barrier.wait()
+        results.append(rewrite(node, rules))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 4
+    assert all(result is results[0] for result in results)
+    assert rewrite(results[0], rules) is results[0]
