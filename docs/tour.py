@@ -35,7 +35,8 @@ def expression(device: str, rows: int = 256, columns: int = 256) -> Tensor:
 
 def block(text: str, language: str = "") -> str:
     """A code block."""
-    return f"```{language}\n{text.rstrip()}\n```"
+    ending = "\n\n" if ">>>" in text else "\n"  # a blank line ends the output of an example
+    return f"```{language}\n{text.rstrip()}{ending}```"
 
 
 def stage(title: str, text: str, *blocks: str) -> str:
