@@ -9,13 +9,26 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import AxisKind, Op
-from gradlet.optimize.analysis import KernelFacts, affine, make_range, nesting_order, next_number, open_ranges, range_size
+from gradlet.optimize.analysis import (
+    KernelFacts,
+    affine,
+    make_range,
+    nesting_order,
+    next_number,
+    open_ranges,
+    range_size,
+)
 
 MAX_RENAMES = 1000
+FULL_LANES = 16  # lanes of float32 in the widest vector register
 
 
 def merge_adjacent(sink: UOp) -> UOp:
-    """Make one range of two that every access walks as one: `i * size(j) + j`. Fewer, longer loops vectorise better."""
+    """Make one range of two that every access walks as one: `i * size(j) + j`. Fewer, longer loops vectorise better.
+
+    Guards may use the two apart: they get quotient and remainder of the one. A convolution that keeps the size of its
+    image then has all pixels in one range.
+    """
     while True:
         pair = _mergeable(KernelFacts(sink))
         if pair is None:
@@ -27,14 +40,18 @@ def _mergeable(facts: KernelFacts) -> tuple[UOp, UOp] | None:
     loops = [r for r in facts.loops if r.arg.kind in (AxisKind.LOOP, AxisKind.REDUCE) and range_size(r) is not None]
     if len(loops) < 2:
         return None
-    forms = _affine_forms(facts)
+    forms, of_guards = _affine_forms(facts)
     uses = {r: _users(facts, r) for r in loops}
     for outer in loops:
         for inner in loops:
             if outer is inner or outer.arg.kind is not inner.arg.kind or uses[outer] != uses[inner]:
                 continue
             size = int(inner.src[0].arg)
-            if all(form.get(outer, 0) == form.get(inner, 0) * size for form in forms):
+            if not all(form.get(outer, 0) == form.get(inner, 0) * size for form in forms):
+                continue
+            # Where inner ranges fill whole vectors anyway, guards are simpler with the ranges apart.
+            as_one = all(form.get(outer, 0) == form.get(inner, 0) * size for form in of_guards)
+            if as_one or (size % FULL_LANES and any(inner in form for form in forms)):
                 return outer, inner
     return None
 
@@ -45,10 +62,10 @@ def _users(facts: KernelFacts, loop: UOp) -> tuple[frozenset[UOp], frozenset[UOp
     return closing, frozenset(s for s in facts.stores if loop in facts.ranges[s])
 
 
-def _affine_forms(facts: KernelFacts) -> list[dict[UOp, int]]:
+def _affine_forms(facts: KernelFacts) -> tuple[list[dict[UOp, int]], list[dict[UOp, int]]]:
     """The terms of every affine expression that something else than a larger affine expression uses.
 
-    Ranges that enter all of them as `i * size(j) + j` can be one: that covers element numbers, guards and divisions.
+    First those that values and element numbers need, then those that only guards need.
     """
 
     def is_affine(node: UOp) -> bool:
@@ -56,29 +73,48 @@ def _affine_forms(facts: KernelFacts) -> list[dict[UOp, int]]:
             return False
         return node.op in (Op.RANGE, Op.ADD) or (node.op is Op.MUL and node.src[1].op is Op.CONST)
 
-    roots: dict[UOp, None] = {}
+    needed = {facts.sink}
+    for node in reversed(facts.order):
+        if node in needed:
+            needed.update(node.src[:2] if node.op is Op.INDEX else node.src)
+    roots: dict[UOp, bool] = {}
     for node in facts.order:
         if node.op is not Op.RANGE and is_affine(node):
             continue
-        for source in node.src[:1] if node.op is Op.REDUCE else node.src:
+        for position, source in enumerate(node.src[:1] if node.op is Op.REDUCE else node.src):
             if is_affine(source):
-                roots[source] = None
-    return [affine(root).terms for root in roots]
+                guard = node not in needed or (node.op is Op.INDEX and position == 2)
+                roots[source] = roots.get(source, True) and guard
+    values = [affine(root).terms for root, guard in roots.items() if not guard]
+    return values, [affine(root).terms for root, guard in roots.items() if guard]
 
 
 def _merge(sink: UOp, outer: UOp, inner: UOp) -> UOp:
-    size = UOp.const(dtypes.index, int(outer.src[0].arg) * int(inner.src[0].arg))
-    merged = make_range(size, outer.arg.number, outer.arg.kind)
+    size = int(inner.src[0].arg)
+    total = UOp.const(dtypes.index, int(outer.src[0].arg) * size)
+    merged = make_range(total, outer.arg.number, outer.arg.kind)
+    apart = {outer: merged // size, inner: merged % size}
     new: dict[UOp, UOp] = {outer: UOp.const(dtypes.index, 0), inner: merged}
+    in_guards: dict[UOp, UOp] = dict(apart)
     for node in toposort((sink,)):
-        if node in (outer, inner) or not node.src:
+        if node in apart or not node.src:
             continue
-        src = tuple([new.get(s, s) for s in node.src])
-        if node.op is Op.REDUCE and outer in node.src[1:]:
-            src = tuple([s for s in src if s.op is not Op.CONST or s is src[0]])
+        in_guards[node] = mk(node.op, node.dtype, _unclosed(node, in_guards), node.arg)
+        src = _unclosed(node, new)
+        if node.op is Op.INDEX and len(src) > 2:
+            src = (*src[:2], in_guards.get(node.src[2], node.src[2]))
         if src != node.src:
             new[node] = mk(node.op, node.dtype, src, node.arg)
     return new[sink]
+
+
+def _unclosed(node: UOp, new: dict[UOp, UOp]) -> tuple[UOp, ...]:
+    """The rebuilt sources; a REDUCE closes only what is still a range."""
+    src = tuple([new.get(s, s) for s in node.src])
+    if node.op is not Op.REDUCE:
+        return src
+    closed = dict.fromkeys(r for s in src[1:] for r in toposort((s,)) if r.op is Op.RANGE)
+    return (src[0], *closed)
 
 
 class Place(NamedTuple):

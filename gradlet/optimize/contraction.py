@@ -151,7 +151,8 @@ def _choose_tile(plan: Plan, found: Contraction, along_reduce: bool) -> Tile:
     rows = plan.size(found.rows) if found.rows is not None else 1
     columns = plan.size(found.columns) if found.columns is not None else 1
     lanes = plan.fitting_lanes(plan.lanes_for(found.vector), plan.size(found.vector))
-    vectors = 1 if along_reduce else -(-plan.size(found.vector) // lanes)
+    length = plan.size(found.vector)
+    vectors = 1 if along_reduce else -(-length // lanes)
     latency = 8 if registers >= 32 else 6
     best, best_cost = Tile(1, 1, 1), math.inf
     for v in range(1, min(vectors, 8 if rows > 1 else 16) + 1):
@@ -163,7 +164,7 @@ def _choose_tile(plan: Plan, found: Contraction, along_reduce: bool) -> Tile:
                 if r * wide + wide + 1 > budget:
                     break
                 cost = (r + wide) / (r * wide) + 0.25 * max(1.0, latency / (r * wide))
-                cost *= _waste(rows, r) * _waste(columns, c) * _waste(vectors, v)
+                cost *= _waste(rows, r) * _waste(columns, c) * (1.0 if along_reduce else _waste(length, v * lanes))
                 if cost < best_cost - 1e-9:
                     best, best_cost = Tile(r, v, c), cost
     return best

@@ -15,6 +15,8 @@ from gradlet.optimize.plan import Plan
 from gradlet.target.target import Target
 
 HEAVY = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.POW})
+SHORT = 16  # iterations of a reduce that are written out
+MAX_BODY = 600  # nodes in the copies of a loop body
 PARALLEL_LAUNCHES = 4  # a kernel is worth several threads when it takes this many launches' time on one
 
 
@@ -36,19 +38,43 @@ def _vectorize_reduces(facts: KernelFacts, plan: Plan, tiled: set[UOp]) -> set[U
     """Lanes along the reduce range where memory is contiguous along it. Returns the ranges that must get no lanes."""
     busy: set[UOp] = set()
     done: set[UOp] = set()
-    for reduce in facts.reduces:
+    # Outer REDUCEs first: lanes along a long range are worth more than lanes along the short ones inside.
+    for reduce in reversed(facts.reduces):
+        if any(r in tiled for r in facts.ranges[reduce.src[0]]):
+            continue
         inside = [a for a in facts.accesses if not a.is_store and facts.ranges[a.node] & frozenset(reduce.src[1:])]
         inside = [a for a in inside if a.node in plan.below(reduce)]
         loop = _row_range(facts, plan, reduce, inside)
-        if loop is None or reduce.src[1] in tiled:
-            continue
-        if any(r in tiled or r in plan.lanes for r in facts.ranges[reduce.src[0]]):
+        if loop is None or (loop not in done and plan.clashes(loop)):
+            _write_out_short(facts, plan, reduce, done)
             continue
         busy |= facts.ranges[reduce.src[0]]
         if loop not in done:
             done.add(loop)
             _row_reduce(facts, plan, reduce, loop, len(inside))
     return busy
+
+
+def _write_out_short(facts: KernelFacts, plan: Plan, reduce: UOp, done: set[UOp]) -> None:
+    """Short ranges of a REDUCE (a pooling window) become straight code."""
+    body = plan.copies(reduce) * sum(_weight(facts, plan, n) for n in plan.below(reduce) if facts.ranges[n])
+    copies = 1
+    for loop in sorted(reduce.src[1:], key=lambda r: (range_size(r) or SHORT, -r.arg.number)):
+        size = range_size(loop)
+        if size is None or size < 2 or copies * size > SHORT or body * copies * size > MAX_BODY:
+            return
+        copies *= size
+        if loop not in done and loop.arg.kind is AxisKind.REDUCE:
+            done.add(loop)
+            plan.unroll(loop, size)
+
+
+def _weight(facts: KernelFacts, plan: Plan, node: UOp) -> int:
+    """Instructions a node becomes: a load that lanes gather is one a lane."""
+    if node.op is not Op.LOAD or plan.lanes.isdisjoint(facts.ranges[node]):
+        return 1
+    access = next(a for a in facts.accesses if a.node is node)
+    return 1 if any(facts.stride(access, r) == 1 for r in plan.lanes & facts.ranges[node]) else 32
 
 
 def _row_range(facts: KernelFacts, plan: Plan, reduce: UOp, inside: Sequence[Access]) -> UOp | None:
@@ -58,7 +84,7 @@ def _row_range(facts: KernelFacts, plan: Plan, reduce: UOp, inside: Sequence[Acc
     best, best_score = None, 0
     for loop in reduce.src[1:]:
         size = range_size(loop)
-        if size is None or size < 4 or loop.arg.kind is not AxisKind.REDUCE:
+        if size is None or size < 8 or loop.arg.kind is not AxisKind.REDUCE:
             continue
         score = sum(_score(facts, a, loop) for a in inside)
         if not inside and not facts.ranges[reduce]:
@@ -113,6 +139,7 @@ def _vectorize_outputs(facts: KernelFacts, plan: Plan, busy: set[UOp]) -> None:
         done.add(ranges)
         accesses = [a for a in facts.accesses if a.ranges & ranges]
         candidates = [r for r in sorted(ranges, key=lambda r: -r.arg.number) if r not in busy and range_size(r)]
+        candidates = [r for r in candidates if not plan.clashes(r)]
         candidates = [r for r in candidates if not _meets_lanes(facts, plan, r)]
         if not candidates:
             continue

@@ -24,6 +24,7 @@ class Plan:
         self._next = number
         self._numbers: dict[UOp, int] = {}
         self._blocks: dict[UOp, int] = {}
+        self._copies: dict[UOp, int] = {}
         self._may_repeat = may_repeat(facts)
         self._closed = facts.closed()
         self._below: dict[UOp, set[UOp]] = {}
@@ -45,6 +46,18 @@ class Plan:
             found = set(toposort((node,)))
             self._below[node] = found
         return found
+
+    def clashes(self, loop: UOp) -> bool:
+        """Whether some value depends on the range and on another one that has lanes already."""
+        ranges = self.facts.ranges
+        return any(loop in ranges[n] and not self.lanes.isdisjoint(ranges[n]) for n in self.facts.order)
+
+    def copies(self, node: UOp) -> int:
+        """How many copies of a node the unrolling so far makes."""
+        result = 1
+        for loop in self.facts.ranges[node]:
+            result *= self._copies.get(loop, 1)
+        return result
 
     def lanes_for(self, loop: UOp) -> int:
         """Lanes of a vector register for the widest value that depends on the range."""
@@ -89,6 +102,7 @@ class Plan:
         """Partial accumulators side by side."""
         size = self.blocks(loop)
         self._split(OptKind.GROUP, self.number(loop), size, amount, tail)
+        self._copies[loop] = self._copies.get(loop, 1) * amount
         self._blocks[loop] = -(-size // amount)
 
     def unroll(self, loop: UOp, amount: int) -> None:
@@ -97,6 +111,7 @@ class Plan:
             return
         size = self.blocks(loop)
         self._split(OptKind.UNROLL, self.number(loop), size, amount, self.tail(loop, amount))
+        self._copies[loop] = self._copies.get(loop, 1) * amount
         self._blocks[loop] = -(-size // amount)
 
     def vector_block(self, loop: UOp, lanes: int, copies: int) -> None:

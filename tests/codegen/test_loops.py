@@ -40,9 +40,16 @@ def test_a_range_used_as_data_stays() -> None:
     assert merge_adjacent(sink) is sink
 
 
-def test_guards_of_a_convolution_keep_its_ranges_apart() -> None:
-    kernel = kernels.conv2d(1, 1, 1, 5)
-    assert sizes(merge_adjacent(kernel.sink)) == sizes(kernel.sink)
+def test_pixels_of_a_convolution_that_keeps_its_size_merge() -> None:
+    kernel = kernels.conv2d(1, 2, 1, 5)
+    merged = merge_adjacent(kernel.sink)
+    assert sizes(merged) == [1, 1, 25, 2, 3, 3]
+    check_kernel(kernel, merged)
+
+
+def test_pixels_of_other_convolutions_stay_apart() -> None:
+    for kernel in (kernels.conv2d(1, 2, 1, 5, pad=0), kernels.conv2d(1, 2, 2, 16)):
+        assert sizes(merge_adjacent(kernel.sink))[-5:] == sizes(kernel.sink)[-5:]
 
 
 def test_ranges_that_guards_too_walk_as_one_merge() -> None:
