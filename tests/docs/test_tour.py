@@ -23,5 +23,15 @@ def test_tour_is_what_the_compiler_produces() -> None:
 
 def test_tour_passes_every_station() -> None:
     page = (DOCS / "tour.md").read_text()
-    stations = ("REDUCE_AXES", "RANGE", "VECTORIZE", "ACC", "define ", "vfmadd", "ld.param", "s_load", "```python\n>>> x")
+    stations = (
+        "REDUCE_AXES",
+        "RANGE",
+        "VECTORIZE",
+        "ACC",
+        "define ",
+        "vfmadd",
+        "ld.param",
+        "s_load",
+        "```python\n>>> x",
+    )
     assert [s for s in stations if s not in page] == []
