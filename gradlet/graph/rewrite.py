@@ -518,7 +518,10 @@ class SignatureIndex:
         self.groups: dict[int, list[UOp]] = groups
 
     def has_work(self, rules: RuleSet, context: Any = None) -> bool:
-        """False when no rule matches any node. Rules that use the context are not called: their effects count once."""
+        """False when no rule matches any node.
+
+        Rules that use the context are not called, for their effects must happen once; nor are observed ones.
+        """
         matchers = rules.matchers()
         root = self.root
         bit = matchers.stable_bit()
@@ -528,7 +531,7 @@ class SignatureIndex:
             matcher = matchers[sig]
             if matcher is None:
                 continue
-            if not rules.context_free:
+            if not rules.context_free or _observers:
                 return True
             try:
                 for node in nodes:

@@ -13,7 +13,7 @@ from gradlet.base.settings import scope
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.passes import Pass, Pipeline
 from gradlet.graph.pattern import const, op, var
-from gradlet.graph.rewrite import Rule, RuleSet
+from gradlet.graph.rewrite import Rule, RuleSet, observe_rules
 from gradlet.ops.op import Op, Stage, VariableArg
 
 x, c = var("x"), const("c")
@@ -49,6 +49,13 @@ def test_passes_run_in_order_and_observers_see_each():
         ("double", a + b, (a + b) * 1),
         ("ones", (a + b) * 1, a + b),
     ]
+
+
+def test_observers_of_rules_see_each_application_once():
+    seen = []
+    with observe_rules(lambda rule, before, after: seen.append((before, after))):
+        assert Pipeline("main", [Pass("zeros", DROP_ZERO, T, T)]).run((a + 0) * b) is a * b
+    assert seen == [(a + 0, a)]
 
 
 def test_stages_must_fit():
