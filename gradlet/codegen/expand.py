@@ -31,13 +31,8 @@ def _unroll_one(sink: UOp, loop: UOp) -> UOp:
         if node.op is Op.REDUCE and loop in node.src[1:]:
             new[node] = _unrolled_reduce(node, loop, copies.get(node.src[0]), new, size)
         elif loop in ranges[node] and node.op is not Op.SINK:
-            copies[node] = tuple(
-                [
-                    mk(node.op, node.dtype, tuple([copies[s][i] if s in copies else new.get(s, s) for s in node.src]),
-                       node.arg)
-                    for i in range(size)
-                ]
-            )  # fmt: skip
+            sources = [copies[s] if s in copies else (new.get(s, s),) * size for s in node.src]
+            copies[node] = tuple([_copy(node, src) for src in zip(*sources)])
         elif node.op is Op.SINK:
             stores: list[UOp] = []
             for store in node.src:
@@ -46,6 +41,24 @@ def _unroll_one(sink: UOp, loop: UOp) -> UOp:
         elif node.src:
             new[node] = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
     return new[sink]
+
+
+def _copy(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    """The node with other sources. Index arithmetic with the constants that take a range's place folds at once."""
+    if node.dtype is dtypes.index and node.op in (Op.ADD, Op.MUL):
+        first, second = src if src[1].op is Op.CONST else (src[1], src[0])
+        if second.op is Op.CONST:
+            value = second.arg
+            if first.op is Op.CONST:
+                return UOp.const(dtypes.index, first.arg + value if node.op is Op.ADD else first.arg * value)
+            if value == (0 if node.op is Op.ADD else 1):
+                return first
+            if first.op is node.op and first.src[1].op is Op.CONST:
+                inner = first.src[1].arg
+                total = UOp.const(dtypes.index, inner + value if node.op is Op.ADD else inner * value)
+                return mk(node.op, node.dtype, (first.src[0], total))
+            src = (first, second)
+    return mk(node.op, node.dtype, src, node.arg)
 
 
 def _unrolled_reduce(node: UOp, loop: UOp, copies: tuple[UOp, ...] | None, new: dict[UOp, UOp], size: int) -> UOp:

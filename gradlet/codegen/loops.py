@@ -185,7 +185,10 @@ class Nest:
         if found is None:
             found = {}
             for other in self.order:
-                level = max([found[s] for s in other.src], default=0)
+                level = 0
+                for source in other.src:
+                    if found[source] > level:
+                        level = found[source]
                 if other.op is Op.REDUCE and self.context(other) is parent:
                     level += 1
                 found[other] = level

@@ -38,7 +38,7 @@ def settle_guards(sink: UOp) -> UOp:
             new[node] = kept if index.src[2].arg else mk(Op.SINK, node.dtype)
         elif node.op is Op.SINK:
             new[node] = mk(Op.SINK, node.dtype, tuple([s for s in src if s.op is Op.STORE]), node.arg)
-        elif node.op is Op.WHERE and uses[node.src[1]] == 1 and _is_guarded_by(src[1], src[0]):
+        elif node.op is Op.WHERE and src[1].op is Op.LOAD and uses[node.src[1]] == 1 and _is_guarded_by(src[1], src[0]):
             new[node] = mk(Op.LOAD, node.dtype, (src[1].src[0], src[2]))
         elif src != node.src:
             new[node] = mk(node.op, node.dtype, src, node.arg)
