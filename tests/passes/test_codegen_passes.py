@@ -77,7 +77,7 @@ SUBJECTS: dict[str, Callable[[], kernels.Kernel]] = {
     "apply schedule": lambda: scheduled(kernels.row_reduce(2, 10), Opt(OptKind.VECTORIZE, 1, 4, Tail.MASK)),
     "separate scheduled loops": lambda: scheduled(kernels.layer_norm(2, 3), Opt(OptKind.REORDER, 0, 1)),
     "expand unrolled ranges": lambda: scheduled(kernels.row_reduce(2, 4), Opt(OptKind.UNROLL, 1, 4)),
-    "simplify copies": lambda: scheduled(kernels.matmul(2, 3, 4), Opt(OptKind.UNROLL, 0, 2)),
+    "simplify copies": lambda: scheduled(kernels.padded(2, 1, 1), Opt(OptKind.UNROLL, 0, 4)),
     "vectorise": lambda: scheduled(kernels.two_dimensional(2, 8), Opt(OptKind.VECTORIZE, 1, 4)),
     "settle guards": guarded_maximum,
     "compute 16-bit floats in float32": half_product,
