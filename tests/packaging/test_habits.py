@@ -52,7 +52,20 @@ def test_every_folder_is_a_package_without_re_exports() -> None:
 
 
 def test_every_test_folder_mirrors_a_package_folder() -> None:
-    own = {"docs", "packaging", "operators", "jit", "golden", "passes", "errors", "fuzz", "replay", "field", "suite"}
+    own = {
+        "benchmarks",
+        "docs",
+        "packaging",
+        "operators",
+        "jit",
+        "golden",
+        "passes",
+        "errors",
+        "fuzz",
+        "replay",
+        "field",
+        "suite",
+    }
     package = {str(p.parent.relative_to(ROOT / "gradlet")) for p in MODULES}
     tests = {str(p.parent.relative_to(ROOT / "tests")) for p in (ROOT / "tests").rglob("test_*.py")}
     assert [t for t in sorted(tests) if t not in package and t.partition("/")[0] not in own] == []
