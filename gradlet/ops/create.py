@@ -177,7 +177,7 @@ class CreateMixin(RearrangeMixin):
         one = cls.constant(1, (rows, columns), chosen, device, True)
         if 0 in (rows, columns):
             return one
-        return _below(one, -1).where(0, _below(one, 0).where(one, 0))
+        return on_or_below(one, -1).where(0, on_or_below(one, 0).where(one, 0))
 
     def tril(self, diagonal: int = 0) -> Self:
         """The lower triangle of the last two axes, up to and with this diagonal; zeros elsewhere.
@@ -187,7 +187,7 @@ class CreateMixin(RearrangeMixin):
         """
         if 0 in self.shape:
             return self
-        return _below(self, diagonal).where(self, 0)
+        return on_or_below(self, diagonal).where(self, 0)
 
     def triu(self, diagonal: int = 0) -> Self:
         """The upper triangle of the last two axes, from this diagonal on; zeros elsewhere.
@@ -197,7 +197,7 @@ class CreateMixin(RearrangeMixin):
         """
         if 0 in self.shape:
             return self
-        return _below(self, diagonal - 1).where(0, self)
+        return on_or_below(self, diagonal - 1).where(0, self)
 
     def positions_along(self, axis: int) -> Self:
         """The index on `axis` of every element, shaped to broadcast against this."""
@@ -205,7 +205,7 @@ class CreateMixin(RearrangeMixin):
         return self.positions(count, self.place).reshape([count if a == axis else 1 for a in range(self.ndim)])
 
 
-def _below(like: CreateMixin, diagonal: int) -> Any:
+def on_or_below(like: CreateMixin, diagonal: int) -> Any:
     """True on and below this diagonal of the last two axes."""
     if like.ndim < 2:
         raise ShapeError(f"tril, triu: need at least 2 axes, got shape {like.shape}")

@@ -10,6 +10,7 @@ from gradlet.base.dtype import accumulator, dtypes
 from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
 from gradlet.ops.activation import ActivationMixin
 from gradlet.ops.arguments import axis_number, axis_numbers
+from gradlet.ops.create import on_or_below
 from gradlet.ops.linalg import LinalgMixin
 from gradlet.ops.random import RandomMixin
 from gradlet.ops.reduce import Axis
@@ -132,7 +133,7 @@ class NeuralMixin(LinalgMixin, WindowMixin, RandomMixin, ActivationMixin):
         if is_causal:
             if attn_mask is not None:
                 raise ArgumentError("attention: give attn_mask or is_causal, not both")
-            attn_mask = self.const_like(True, (self.shape[-2], key.shape[-2]), dtypes.bool).tril()
+            attn_mask = on_or_below(scores, 0)
         if attn_mask is not None:
             if attn_mask.dtype is dtypes.bool:
                 scores = attn_mask.where(scores, -math.inf)

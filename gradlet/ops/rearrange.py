@@ -333,7 +333,6 @@ class RearrangeMixin(MathMixin):
                 raise ShapeError(f"cat: shapes {first} and {part.shape} may differ on axis {axis} only")
         if not first:
             raise ShapeError("cat: tensors without axes cannot be joined; use stack")
-        total = sum(p.shape[axis] for p in parts)
         filled = [p for p in parts if p.shape[axis]] or parts[:1]
         parts = list(filled[0].same_dtype(filled[1:]))
         if len(parts) == 1:
@@ -419,8 +418,7 @@ class RearrangeMixin(MathMixin):
         shape = tuple([p.shape[0] for p in parts])
         grids = [p.reshape([-1 if a == i else 1 for a in range(len(parts))]).expand(shape) for i, p in enumerate(parts)]
         if indexing == "xy" and len(grids) > 1:
-            swapped = [g.transpose(0, 1) for g in grids]
-            return (swapped[1], swapped[0], *swapped[2:])
+            grids[0], grids[1] = grids[1], grids[0]
         return tuple(grids)
 
     def masked_fill(self, mask: Any, value: Any) -> Self:

@@ -42,7 +42,7 @@ class Casts(LazyTensor):
         if wanted.itemsize < own.itemsize:
             parts = own.itemsize // wanted.itemsize
             shifts = [bits.rshift(8 * wanted.itemsize * i).cast(unsigned[wanted.itemsize]) for i in range(parts)]
-            return self.stack(*shifts, dim=-1).flatten(-2).bitcast(wanted)
+            return shifts[0].stack(*shifts[1:], dim=-1).flatten(-2).bitcast(wanted)
         parts = wanted.itemsize // own.itemsize
         if self.shape[-1] % parts:
             raise ShapeError(f"bitcast: {own} to {wanted}: last axis of shape {self.shape} does not divide by {parts}")

@@ -83,7 +83,7 @@ unary("relu", torch.relu, dtypes=("float32", "bfloat16", "int32"))
 unary("relu6", F.relu6, low=-9.0, high=9.0)
 unary("hardtanh", F.hardtanh)
 unary("hardsigmoid", F.hardsigmoid, low=-5.0, high=5.0)
-unary("hardswish", F.hardswish, low=-5.0, high=5.0)
+unary("hardswish", F.hardswish, low=-5.0, high=5.0, scale=3)
 unary("logsigmoid", F.logsigmoid)
 unary("softplus", F.softplus)
 unary("silu", F.silu)
@@ -148,12 +148,23 @@ binary("div", torch.div, dtypes=(*FLOATS, "int32", "uint8"), low2=0.5)
 binary("maximum", torch.maximum, dtypes=("float32", "int32", "uint8"), step=1.0)
 binary("minimum", torch.minimum, dtypes=("float32", "int32", "uint8"), step=1.0)
 binary("pow", torch.pow, dtypes=("float32", "float64"), low=0.2)
-binary("pow-int", lambda x, y: torch.pow(x, y), lambda x, y: x.pow(y), dtypes=("int32", "int64"), low=-5, high=6, low2=0)
+binary(
+    "pow-int", lambda x, y: torch.pow(x, y), lambda x, y: x.pow(y), dtypes=("int32", "int64"), low=-5, high=6, low2=0
+)
 binary("copysign", torch.copysign, dtypes=("float32",))
 binary("logaddexp", torch.logaddexp, dtypes=("float32", "float64"))
 binary("mod", torch.remainder, dtypes=("float32", "int32", "int64", "uint8"), low=-20, high=20, low2=3)
 binary("fmod", torch.fmod, dtypes=("float32", "int32"), low=-20, high=20, low2=3, grad=False)
-binary("floordiv", torch.floor_divide, lambda x, y: x // y, dtypes=("float32", "int32", "int8"), low=-20, high=20, low2=3)
+binary(
+    "floordiv",
+    torch.floor_divide,
+    lambda x, y: x // y,
+    dtypes=("float32", "int32", "int8"),
+    low=-20,
+    high=20,
+    low2=3,
+    grad=False,
+)
 binary("idiv", lambda x, y: torch.div(x, y, rounding_mode="trunc"), dtypes=("int32", "int64"), low=-20, high=20, low2=3)
 binary("isclose", torch.isclose, dtypes=("float32",), step=1.0, grad=False)
 for _op in ("lt", "eq", "ne", "gt"):
@@ -185,16 +196,26 @@ for _label, _function in {
     "pow-3": lambda x: x**3, "pow-minus-1": lambda x: x**-1, "pow-half": lambda x: x**0.5, "pow-17": lambda x: x**17,
     "pow-1.7": lambda x: x**1.7, "rpow": lambda x: 2.0**x, "mod-number": lambda x: x % 1.5,
 }.items():  # fmt: skip
-    CASES.append(Case(_label, _function, _function, [[In((3, 7), 0.4, 1.9)], [In((), 0.4, 1.9)]], ("float32", "float64"), scale=4))
+    CASES.append(
+        Case(
+            _label, _function, _function, [[In((3, 7), 0.4, 1.9)], [In((), 0.4, 1.9)]], ("float32", "float64"), scale=4
+        )
+    )
 for _label, _function in {
     "int-add-number": lambda x: x + 2, "int-add-fraction": lambda x: x + 0.5, "int-div-number": lambda x: x / 2,
     "int-floordiv-number": lambda x: x // 3, "int-mod-number": lambda x: x % 3, "int-rsub-number": lambda x: 5 - x,
     "int-pow-number": lambda x: x**3, "int-rfloordiv": lambda x: 100 // (x * x + 1), "int-less-fraction": lambda x: x < 0.5,
 }.items():  # fmt: skip
     CASES.append(Case(_label, _function, _function, [[In((3, 7), -20, 20)]], ("int32", "int8", "int64"), grad=False))
-CASES.append(Case("clamp", lambda x: x.clamp(-1.0, 2.0), lambda x: x.clamp(-1.0, 2.0), shapes(-3, 3), ("float32", "float16")))
-CASES.append(Case("clamp-min", lambda x: x.clamp(min_=0), lambda x: x.clamp(min=0), [[In((7,), -5, 5)]], ("float32", "int32")))
-CASES.append(Case("clip-max", lambda x: x.clip(None, 1), lambda x: x.clip(None, 1), [[In((7,), -5, 5)]], ("float32", "int32")))
+CASES.append(
+    Case("clamp", lambda x: x.clamp(-1.0, 2.0), lambda x: x.clamp(-1.0, 2.0), shapes(-3, 3), ("float32", "float16"))
+)
+CASES.append(
+    Case("clamp-min", lambda x: x.clamp(min_=0), lambda x: x.clamp(min=0), [[In((7,), -5, 5)]], ("float32", "int32"))
+)
+CASES.append(
+    Case("clip-max", lambda x: x.clip(None, 1), lambda x: x.clip(None, 1), [[In((7,), -5, 5)]], ("float32", "int32"))
+)
 CASES.append(Case("lerp", lambda x, y: x.lerp(y, 0.3), lambda x, y: torch.lerp(x, y, 0.3), pairs()))
 
 # selection

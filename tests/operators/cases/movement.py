@@ -55,7 +55,12 @@ move("tril", lambda x: x.tril(), None, (4, 4), (2, 3, 5), (1, 1), (0, 3))
 move("tril-above", lambda x: x.tril(1), None, (4, 4))
 move("triu", lambda x: x.triu(), None, (4, 4), (2, 3, 5), (0, 3))
 move("triu-below", lambda x: x.triu(-1), None, (4, 4))
-move("rearrange", lambda x: x.rearrange("a (b c) d -> d (a c) b", c=2), lambda x: x.reshape(2, 2, 2, 3).permute(3, 0, 2, 1).reshape(3, 4, 2), (2, 4, 3))
+move(
+    "rearrange",
+    lambda x: x.rearrange("a (b c) d -> d (a c) b", c=2),
+    lambda x: x.reshape(2, 2, 2, 3).permute(3, 0, 2, 1).reshape(3, 4, 2),
+    (2, 4, 3),
+)
 
 # padding
 move("pad-flat", lambda x: x.pad((1, 2)), lambda x: F.pad(x, (1, 2)))
@@ -65,7 +70,9 @@ move("pad-value", lambda x: x.pad((1, 1), value=2.5), lambda x: F.pad(x, (1, 1),
 move("pad-infinite", lambda x: x.pad((1, 1), value=float("inf")), lambda x: F.pad(x, (1, 1), value=float("inf")))
 move("pad-crop", lambda x: x.pad((-1, 2)), lambda x: F.pad(x, (-1, 2)))
 move("pad-reflect", lambda x: x.pad((2, 1), mode="reflect"), lambda x: F.pad(x, (2, 1), mode="reflect"), (2, 3, 4))
-move("pad-replicate", lambda x: x.pad((2, 1), mode="replicate"), lambda x: F.pad(x, (2, 1), mode="replicate"), (2, 3, 4))
+move(
+    "pad-replicate", lambda x: x.pad((2, 1), mode="replicate"), lambda x: F.pad(x, (2, 1), mode="replicate"), (2, 3, 4)
+)
 move("pad-circular", lambda x: x.pad((2, 1), mode="circular"), lambda x: F.pad(x, (2, 1), mode="circular"), (2, 3, 4))
 move("pad-empty", lambda x: x.pad((1, 1), value=3.0), lambda x: F.pad(x, (1, 1), value=3.0), (2, 0))
 move("pad_to", lambda x: x.pad_to(None, 5, 5), lambda x: F.pad(x, (0, 1, 0, 2)))
@@ -78,14 +85,45 @@ move("chunk", lambda x: x.chunk(3, 0), None, (7, 2), (6, 2), (2, 2))
 
 # joining
 _AB = [[In((2, 3)), In((2, 3))], [In((1, 3)), In((4, 3), layout="transposed")], [In((0, 3)), In((2, 3))]]
-CASES.append(Case("cat", lambda x, y: x.cat(y, dim=0), lambda x, y: torch.cat((x, y), 0), _AB, ("float32", "float16", "int32", "bool")))
-CASES.append(Case("cat-static", lambda x, y: Tensor.cat(x, y, dim=-1), lambda x, y: torch.cat((x, y), -1), [[In((2, 3)), In((2, 1))]]))
-CASES.append(Case("cat-many", lambda *x: Tensor.cat(*x, dim=1), lambda *x: torch.cat(x, 1), [[In((2, 1 + i % 3)) for i in range(37)]]))
+CASES.append(
+    Case(
+        "cat",
+        lambda x, y: x.cat(y, dim=0),
+        lambda x, y: torch.cat((x, y), 0),
+        _AB,
+        ("float32", "float16", "int32", "bool"),
+    )
+)
+CASES.append(
+    Case(
+        "cat-static",
+        lambda x, y: Tensor.cat(x, y, dim=-1),
+        lambda x, y: torch.cat((x, y), -1),
+        [[In((2, 3)), In((2, 1))]],
+    )
+)
+CASES.append(
+    Case(
+        "cat-many",
+        lambda *x: Tensor.cat(*x, dim=1),
+        lambda *x: torch.cat(x, 1),
+        [[In((2, 1 + i % 3)) for i in range(37)]],
+    )
+)
 CASES.append(Case("cat-self", lambda x: x.cat(x, x * 2), lambda x: torch.cat((x, x, x * 2)), [[In((2, 3))]]))
 CASES.append(Case("cat-special", lambda x, y: x.cat(y), lambda x, y: torch.cat((x, y)),
                   [[In(values=[float("nan"), -0.0]), In(values=[float("inf"), -float("inf"), 0.0])]], grad=False))  # fmt: skip
-CASES.append(Case("stack", lambda x, y: x.stack(y, dim=1), lambda x, y: torch.stack((x, y), 1), [[In((2, 3)), In((2, 3))], [In((1,)), In((1,))]]))
-CASES.append(Case("stack-no-axes", lambda x, y: Tensor.stack(x, y), lambda x, y: torch.stack((x, y)), [[In(()), In(())]]))
+CASES.append(
+    Case(
+        "stack",
+        lambda x, y: x.stack(y, dim=1),
+        lambda x, y: torch.stack((x, y), 1),
+        [[In((2, 3)), In((2, 3))], [In((1,)), In((1,))]],
+    )
+)
+CASES.append(
+    Case("stack-no-axes", lambda x, y: Tensor.stack(x, y), lambda x, y: torch.stack((x, y)), [[In(()), In(())]])
+)
 for _indexing in ("ij", "xy"):
     CASES.append(Case(f"meshgrid-{_indexing}", lambda x, y, i=_indexing: x.meshgrid(y, indexing=i),
                       lambda x, y, i=_indexing: torch.meshgrid(x, y, indexing=i), [[In((3,)), In((4,))]]))  # fmt: skip

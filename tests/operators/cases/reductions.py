@@ -48,8 +48,24 @@ reduce_case("any", lambda x, a, k: torch.any(x, a, k), ("bool", "float32", "int3
 reduce_case("all", lambda x, a, k: torch.all(x, a, k), ("bool", "float32", "int32"), grad=False)
 
 for _name, _torch in (("sum", torch.sum), ("prod", torch.prod), ("mean", torch.mean)):
-    CASES.append(Case(f"{_name}-empty", lambda x, n=_name: getattr(x, n)(0), lambda x, f=_torch: f(x, 0), [[In((0, 3))]], grad=False))
-    CASES.append(Case(f"{_name}-none-left", lambda x, n=_name: getattr(x, n)(1), lambda x, f=_torch: f(x, 1), [[In((0, 3))]], grad=False))
+    CASES.append(
+        Case(
+            f"{_name}-empty",
+            lambda x, n=_name: getattr(x, n)(0),
+            lambda x, f=_torch: f(x, 0),
+            [[In((0, 3))]],
+            grad=False,
+        )
+    )
+    CASES.append(
+        Case(
+            f"{_name}-none-left",
+            lambda x, n=_name: getattr(x, n)(1),
+            lambda x, f=_torch: f(x, 1),
+            [[In((0, 3))]],
+            grad=False,
+        )
+    )
     CASES.append(Case(f"{_name}-no-axes", lambda x, n=_name: getattr(x, n)(), lambda x, f=_torch: f(x), [[In(())]]))
 CASES.append(Case("any-empty", lambda x: x.any(0), lambda x: x.any(0), [[In((0, 3))]], ("bool",), grad=False))
 CASES.append(Case("all-empty", lambda x: x.all(0), lambda x: x.all(0), [[In((0, 3))]], ("bool",), grad=False))
@@ -57,20 +73,48 @@ CASES.append(Case("sum-dtype", lambda x: x.sum(0, dtype="float64"), lambda x: x.
                   ("float32", "int32")))  # fmt: skip
 # Ties share the gradient of max and min.
 for _name, _torch in (("max", torch.amax), ("min", torch.amin)):
-    CASES.append(Case(f"{_name}-ties", lambda x, n=_name: getattr(x, n)(1), lambda x, f=_torch: f(x, 1), [[In((5, 9), step=1.0)]]))
-    CASES.append(Case(f"{_name}-nan", lambda x, n=_name: getattr(x, n)(), lambda x, f=_torch: f(x), [[In(values=[1.0, float("nan"), 3.0])]], grad=False))
+    CASES.append(
+        Case(
+            f"{_name}-ties", lambda x, n=_name: getattr(x, n)(1), lambda x, f=_torch: f(x, 1), [[In((5, 9), step=1.0)]]
+        )
+    )
+    CASES.append(
+        Case(
+            f"{_name}-nan",
+            lambda x, n=_name: getattr(x, n)(),
+            lambda x, f=_torch: f(x),
+            [[In(values=[1.0, float("nan"), 3.0])]],
+            grad=False,
+        )
+    )
 for _name in ("argmax", "argmin"):
     for _axis in (None, 0, 1, -1):
         CASES.append(Case(f"{_name}-{_axis}", lambda x, n=_name, a=_axis: getattr(x, n)(a), lambda x, n=_name, a=_axis: getattr(torch, n)(x, a),
                           [[In((5, 7))], [In((1, 1))], [In((3, 40), layout="transposed")]], ("float32", "int32", "uint8"), grad=False))  # fmt: skip
-    CASES.append(Case(f"{_name}-keepdim", lambda x, n=_name: getattr(x, n)(0, keepdim=True), lambda x, n=_name: getattr(torch, n)(x, 0, keepdim=True), [[In((5, 7))]], grad=False))
+    CASES.append(
+        Case(
+            f"{_name}-keepdim",
+            lambda x, n=_name: getattr(x, n)(0, keepdim=True),
+            lambda x, n=_name: getattr(torch, n)(x, 0, keepdim=True),
+            [[In((5, 7))]],
+            grad=False,
+        )
+    )
 
 for _name in ("var", "std"):
     for _correction in (0, 1):
         CASES.append(Case(f"{_name}-{_correction}", lambda x, n=_name, c=_correction: getattr(x, n)(axis=(0, 2), correction=c),
                           lambda x, n=_name, c=_correction: getattr(torch, n)(x, (0, 2), correction=c),
                           [[In((3, 5, 7))], [In((3, 5, 4), layout="transposed")]], ("float32", "float64"), scale=4))  # fmt: skip
-    CASES.append(Case(f"{_name}_mean", lambda x, n=_name: getattr(x, f"{n}_mean")(1), lambda x, n=_name: getattr(torch, f"{n}_mean")(x, 1), [[In((3, 8))]], scale=4))
+    CASES.append(
+        Case(
+            f"{_name}_mean",
+            lambda x, n=_name: getattr(x, f"{n}_mean")(1),
+            lambda x, n=_name: getattr(torch, f"{n}_mean")(x, 1),
+            [[In((3, 8))]],
+            scale=4,
+        )
+    )
 CASES.append(Case("var-keepdim", lambda x: x.var(1, keepdim=True), lambda x: x.var(1, keepdim=True), [[In((3, 8))]]))
 CASES.append(Case("normalize", lambda x: x.normalize(), torch.nn.functional.normalize, [[In((3, 8))]], scale=4))
 
@@ -80,7 +124,14 @@ for _name in ("softmax", "log_softmax"):
                           [[In((3, 5))], [In((1, 1))], [In((4, 130), -50, 50)], [In((6, 5), layout="transposed")]],
                           ("float32", "float16", "float64"), scale=4))  # fmt: skip
 for _axis in (0, 1, (0, 1)):
-    CASES.append(Case(f"logsumexp-{_axis}", lambda x, a=_axis: x.logsumexp(a), lambda x, a=_axis: torch.logsumexp(x, a), [[In((3, 5), -80, 80)], [In((1, 1))]]))
+    CASES.append(
+        Case(
+            f"logsumexp-{_axis}",
+            lambda x, a=_axis: x.logsumexp(a),
+            lambda x, a=_axis: torch.logsumexp(x, a),
+            [[In((3, 5), -80, 80)], [In((1, 1))]],
+        )
+    )
 _NEG = -float("inf")
 CASES.append(Case("logsumexp-infinite", lambda x: x.logsumexp(1), lambda x: torch.logsumexp(x, 1),
                   [[In(values=[[_NEG, _NEG], [1.0, _NEG], [float("inf"), 0.0], [200.0, 200.0]])]], grad=False))  # fmt: skip
@@ -93,13 +144,64 @@ for _axis in (0, 1, -1):
     CASES.append(Case(f"cumsum-{_axis}", lambda x, a=_axis: x.cumsum(a), lambda x, a=_axis: torch.cumsum(x, a),
                       [[In((5, 7))], [In((1, 1))], [In((3, 70))], [In((70, 3), layout="transposed")], [In((0, 3))]], ("float32", "int32", "bool"), scale=5))  # fmt: skip
 CASES.append(Case("cumsum-long", lambda x: x.cumsum(0), lambda x: torch.cumsum(x, 0), [[In((3000,))]], scale=20))
-CASES.append(Case("cumprod", lambda x: x.cumprod(1), lambda x: torch.cumprod(x, 1), [[In((2, 9), 0.5, 1.5)], [In((2, 40), 0.8, 1.2)]], ("float32", "int64"), scale=5))
-CASES.append(Case("cummax", lambda x: x.cummax(0), lambda x: torch.cummax(x, 0).values, [[In((50, 2))]], ("float32", "int32"), grad=False))
-CASES.append(Case("cummin", lambda x: x.cummin(0), lambda x: torch.cummin(x, 0).values, [[In((50, 2))]], ("float32", "int32"), grad=False))
+CASES.append(
+    Case(
+        "cumprod",
+        lambda x: x.cumprod(1),
+        lambda x: torch.cumprod(x, 1),
+        [[In((2, 9), 0.5, 1.5)], [In((2, 40), 0.8, 1.2)]],
+        ("float32", "int64"),
+        scale=5,
+    )
+)
+CASES.append(
+    Case(
+        "cummax",
+        lambda x: x.cummax(0),
+        lambda x: torch.cummax(x, 0).values,
+        [[In((50, 2))]],
+        ("float32", "int32"),
+        grad=False,
+    )
+)
+CASES.append(
+    Case(
+        "cummin",
+        lambda x: x.cummin(0),
+        lambda x: torch.cummin(x, 0).values,
+        [[In((50, 2))]],
+        ("float32", "int32"),
+        grad=False,
+    )
+)
 for _descending in (False, True):
     CASES.append(Case(f"sort-{_descending}", lambda x, d=_descending: x.sort(1, d), lambda x, d=_descending: tuple(torch.sort(x, 1, d, stable=True)),
                       [[In((3, 7))], [In((2, 8), step=1.0)], [In((1, 1))], [In((2, 33), -99, 99)]], ("float32", "int32"), grad=True))  # fmt: skip
-CASES.append(Case("sort-nan", lambda x: x.sort(0)[0], lambda x: torch.sort(x, 0).values, [[In(values=[3.0, float("nan"), -1.0, float("inf"), float("nan")])]], grad=False))
-CASES.append(Case("argsort", lambda x: x.argsort(0), lambda x: torch.argsort(x, 0, stable=True), [[In((9, 2))]], ("float32", "int32"), grad=False))
+CASES.append(
+    Case(
+        "sort-nan",
+        lambda x: x.sort(0)[0],
+        lambda x: torch.sort(x, 0).values,
+        [[In(values=[3.0, float("nan"), -1.0, float("inf"), float("nan")])]],
+        grad=False,
+    )
+)
+CASES.append(
+    Case(
+        "argsort",
+        lambda x: x.argsort(0),
+        lambda x: torch.argsort(x, 0, stable=True),
+        [[In((9, 2))]],
+        ("float32", "int32"),
+        grad=False,
+    )
+)
 CASES.append(Case("topk", lambda x: x.topk(3, 1), lambda x: tuple(torch.topk(x, 3, 1)), [[In((3, 10))]]))
-CASES.append(Case("topk-smallest", lambda x: x.topk(2, 0, largest=False), lambda x: tuple(torch.topk(x, 2, 0, largest=False)), [[In((9, 2))]]))
+CASES.append(
+    Case(
+        "topk-smallest",
+        lambda x: x.topk(2, 0, largest=False),
+        lambda x: tuple(torch.topk(x, 2, 0, largest=False)),
+        [[In((9, 2))]],
+    )
+)

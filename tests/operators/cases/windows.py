@@ -14,7 +14,15 @@ CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 
 
-def conv(name: str, x: tuple[int, ...], w: tuple[int, ...], layout: str = "plain", dtypes: tuple[str, ...] = ("float32",), ours: Any = None, **options: Any) -> None:
+def conv(
+    name: str,
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    layout: str = "plain",
+    dtypes: tuple[str, ...] = ("float32",),
+    ours: Any = None,
+    **options: Any,
+) -> None:
     spatial = len(w) - 2
     mine = {**options, **(ours or {})}
     CASES.append(Case(f"conv-{name}", lambda a, b, c: a.conv2d(b, c, **mine), lambda a, b, c: CONV[spatial](a, b, c, **options),
@@ -34,7 +42,15 @@ conv("1d", (2, 3, 9), (4, 3, 3), stride=2, padding=1)
 conv("3d", (1, 2, 4, 5, 4), (3, 2, 2, 3, 2), padding=1)
 conv("transposed-input", (2, 3, 6, 6), (4, 3, 3, 3), layout="transposed")
 conv("one-pixel", (1, 1, 1, 1), (1, 1, 1, 1))
-CASES.append(Case("conv-sides", lambda a, b: a.conv2d(b, padding=(1, 0, 2, 1)), lambda a, b: F.conv2d(F.pad(a, (1, 0, 2, 1)), b), [[In((1, 2, 5, 5)), In((3, 2, 3, 3))]], scale=5))
+CASES.append(
+    Case(
+        "conv-sides",
+        lambda a, b: a.conv2d(b, padding=(1, 0, 2, 1)),
+        lambda a, b: F.conv2d(F.pad(a, (1, 0, 2, 1)), b),
+        [[In((1, 2, 5, 5)), In((3, 2, 3, 3))]],
+        scale=5,
+    )
+)
 CASES.append(Case("conv-no-bias", lambda a, b: a.conv2d(b), F.conv2d, [[In((2, 3, 6, 6)), In((4, 3, 3, 3))]], scale=5))
 
 
@@ -61,10 +77,51 @@ for _name, _mine, _theirs in [
     ("ceil", {"kernel_size": 3, "stride": 2, "ceil_mode": True}, {"kernel_size": 3, "stride": 2, "ceil_mode": True}),
     ("ceil-padding", {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}),
 ]:  # fmt: skip
-    CASES.append(Case(f"max_pool2d-{_name}", lambda x, o=_mine: x.max_pool2d(**o), lambda x, o=_theirs: F.max_pool2d(x, **o), _POOL, ("float32", "float16")))
-    CASES.append(Case(f"avg_pool2d-{_name}", lambda x, o=_mine: x.avg_pool2d(**o), lambda x, o=_theirs: F.avg_pool2d(x, **o), _POOL, ("float32", "float16")))
-    CASES.append(Case(f"avg_pool2d-{_name}-without-pad", lambda x, o=_mine: x.avg_pool2d(**o, count_include_pad=False), lambda x, o=_theirs: F.avg_pool2d(x, **o, count_include_pad=False), _POOL))
-CASES.append(Case("max_pool2d-dilation", lambda x: x.max_pool2d(2, stride=1, dilation=2), lambda x: F.max_pool2d(x, 2, 1, dilation=2), _POOL))
+    CASES.append(
+        Case(
+            f"max_pool2d-{_name}",
+            lambda x, o=_mine: x.max_pool2d(**o),
+            lambda x, o=_theirs: F.max_pool2d(x, **o),
+            _POOL,
+            ("float32", "float16"),
+        )
+    )
+    CASES.append(
+        Case(
+            f"avg_pool2d-{_name}",
+            lambda x, o=_mine: x.avg_pool2d(**o),
+            lambda x, o=_theirs: F.avg_pool2d(x, **o),
+            _POOL,
+            ("float32", "float16"),
+        )
+    )
+    CASES.append(
+        Case(
+            f"avg_pool2d-{_name}-without-pad",
+            lambda x, o=_mine: x.avg_pool2d(**o, count_include_pad=False),
+            lambda x, o=_theirs: F.avg_pool2d(x, **o, count_include_pad=False),
+            _POOL,
+        )
+    )
+CASES.append(
+    Case(
+        "max_pool2d-dilation",
+        lambda x: x.max_pool2d(2, stride=1, dilation=2),
+        lambda x: F.max_pool2d(x, 2, 1, dilation=2),
+        _POOL,
+    )
+)
 CASES.append(Case("max_pool1d", lambda x: x.max_pool2d((3,)), lambda x: F.max_pool1d(x, 3), [[In((2, 3, 9))]]))
-CASES.append(Case("max_pool3d", lambda x: x.max_pool2d((2, 2, 2)), lambda x: F.max_pool3d(x, 2), [[In((1, 2, 4, 4, 4))]]))
-CASES.append(Case("max_pool2d-int", lambda x: x.max_pool2d(3, 1, padding=1), lambda x: F.max_pool2d(x.float(), 3, 1, padding=1).to(x.dtype), [[In((1, 1, 5, 5), -100, -1)]], ("int8", "int32"), grad=False))
+CASES.append(
+    Case("max_pool3d", lambda x: x.max_pool2d((2, 2, 2)), lambda x: F.max_pool3d(x, 2), [[In((1, 2, 4, 4, 4))]])
+)
+CASES.append(
+    Case(
+        "max_pool2d-int",
+        lambda x: x.max_pool2d(3, 1, padding=1),
+        lambda x: F.max_pool2d(x.float(), 3, 1, padding=1).to(x.dtype),
+        [[In((1, 1, 5, 5), -100, -1)]],
+        ("int8", "int32"),
+        grad=False,
+    )
+)
