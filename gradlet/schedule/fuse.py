@@ -180,7 +180,7 @@ class Search:
         return changed
 
     def is_copyable(self, kernel: Kernel) -> bool:
-        """Whether a kernel is element-wise, nobody asked for its values, and all its readers are known by data alone."""
+        """Whether a kernel is element-wise, nobody asked for its values, and only data ties it to its readers."""
         for cell in kernel.cells:
             if cell.reduce is not None or cell.root in self.steps.forced or cell.number in self.copied:
                 return False

@@ -23,7 +23,6 @@ from gradlet.schedule.moves import (
     whole_root_of,
 )
 
-
 _WRITING: Final = 1 << Op.WRITE | 1 << Op.SCATTER
 
 

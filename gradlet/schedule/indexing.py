@@ -87,17 +87,19 @@ class IndexMath:
         return result
 
     def _rejoin(self, terms: dict[UOp, int]) -> dict[UOp, int]:
-        """`(x // d) * d + x % d` is `x`."""
-        for term, factor in list(terms.items()):
-            pair = self._pairs.get(term)
-            if pair is None or term not in terms:
-                continue
-            value, quotient, divisor = pair
-            inner = self.form(value)
-            if terms.get(quotient) == factor * divisor and inner.constant == 0:
-                del terms[term], terms[quotient]
-                for t, f in inner.terms.items():
-                    terms[t] = terms.get(t, 0) + f * factor
+        """`(x // d) * d + x % d` is `x`; one such sum may complete the next."""
+        changed = bool(self._pairs)
+        while changed:
+            changed = False
+            for term in [t for t in terms if t in self._pairs]:
+                factor = terms.get(term)
+                value, quotient, divisor = self._pairs[term]
+                inner = self.form(value)
+                if factor and terms.get(quotient) == factor * divisor and inner.constant == 0:
+                    del terms[term], terms[quotient]
+                    for t, f in inner.terms.items():
+                        terms[t] = terms.get(t, 0) + f * factor
+                    changed = True
         return {t: f for t, f in terms.items() if f}
 
     # bounds

@@ -13,9 +13,19 @@ from gradlet.graph.allocation import new_buffer_node
 from gradlet.graph.evaluate import evaluate, run_kernel
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import (
-    AxesArg, DeviceArg, Op, PadArg, ReduceAxesArg, ScatterArg, ShapeArg, ShrinkArg, StrideArg, WindowArg,
+    AxesArg,
+    DeviceArg,
+    Op,
+    PadArg,
+    ReduceAxesArg,
+    ScatterArg,
+    ShapeArg,
+    ShrinkArg,
+    StrideArg,
+    WindowArg,
 )  # fmt: skip
-from gradlet.schedule.pipeline import KernelCall, Schedule, create_schedule as create_schedule
+from gradlet.schedule.pipeline import KernelCall, Schedule
+from gradlet.schedule.pipeline import create_schedule as create_schedule
 from gradlet.target.target import AVX2, Target
 
 Arrays = dict[UOp, Any]

@@ -1,0 +1,266 @@
+"""Every pass from the tensor graph to kernels: the text before and the text after."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradlet.base.dtype import dtypes
+from gradlet.graph.node import UOp, mk
+from gradlet.graph.text import from_text, to_text
+from gradlet.ops.op import KernelArg, Op
+from gradlet.schedule.context import Context
+from gradlet.schedule.pipeline import PIPELINE, make_schedule
+from tests.schedule.helpers import target_of
+
+# Buffers that reach lowering have large numbers: scheduling makes new ones, counted from 1.
+# pass -> [(before, after)]; a graph is a SINK of its roots.
+CASES: dict[str, list[tuple[str, str]]] = {
+    "drop marks": [
+        (
+            """
+%0 = BUFFER float32 [number=1, size=4, device='CPU']
+%1 = DETACH float32 (%0)
+%2 = COPY float32 (%1) [device='CPU']
+%3 = COPY float32 (%2) [device='OTHER']
+%4 = SINK void (%3) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER float32 [number=1, size=4, device='CPU']
+%1 = COPY float32 (%0) [device='OTHER']
+%2 = SINK void (%1) [name='schedule', opts=None]
+""",
+        ),
+    ],
+    "bind variables": [
+        (
+            """
+%0 = BUFFER int32 [number=1, size=4, device='CPU']
+%1 = VARIABLE int32 [name='n', low=1, high=9]
+%2 = CONST int32 [5]
+%3 = BIND int32 (%1, %2)
+%4 = VARIABLE int32 [name='m', low=3, high=3]
+%5 = CONST int32 [3]
+%6 = BIND int32 (%4, %5)
+%7 = MUL int32 (%0, %3)
+%8 = ADD int32 (%7, %6)
+%9 = SINK void (%8) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER int32 [number=1, size=4, device='CPU']
+%1 = VARIABLE int32 [name='n', low=1, high=9]
+%2 = MUL int32 (%0, %1)
+%3 = CONST int32 [3]
+%4 = ADD int32 (%2, %3)
+%5 = SINK void (%4) [name='schedule', opts=None]
+""",
+        ),
+    ],
+    "keep bases whole": [
+        (
+            """
+%0 = BUFFER float32 [number=1, size=4, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(2, 2)]
+%2 = SHRINK float32 (%1) [bounds=((0, 1), (0, 2))]
+%3 = CONST float32 [7.0]
+%4 = WRITE float32 (%1, %2, %3)
+%5 = SINK void (%4) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER float32 [number=1, size=4, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(2, 2)]
+%2 = SHRINK float32 (%1) [bounds=((0, 1), (0, 2))]
+%3 = CONST float32 [7.0]
+%4 = WRITE float32 (%0, %2, %3)
+%5 = RESHAPE float32 (%4) [shape=(2, 2)]
+%6 = SINK void (%5) [name='schedule', opts=None]
+""",
+        ),
+    ],
+    "simplify tensors": [
+        (
+            """
+%0 = BUFFER int32 [number=1, size=4, device='CPU']
+%1 = CONST int32 [0]
+%2 = ADD int32 (%0, %1)
+%3 = RESHAPE int32 (%2) [shape=(2, 2)]
+%4 = RESHAPE int32 (%3) [shape=(1, 4)]
+%5 = SINK void (%4) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER int32 [number=1, size=4, device='CPU']
+%1 = RESHAPE int32 (%0) [shape=(1, 4)]
+%2 = SINK void (%1) [name='schedule', opts=None]
+""",
+        ),
+    ],
+    "split long reductions": [
+        (
+            """
+%0 = BUFFER float32 [number=1, size=1048576, device='CPU']
+%1 = REDUCE_AXES float32 (%0) [op=ADD, axes=(0,)]
+%2 = SINK void (%1) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER float32 [number=1, size=1048576, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(16, 65536)]
+%2 = REDUCE_AXES float32 (%1) [op=ADD, axes=(1,)]
+%3 = REDUCE_AXES float32 (%2) [op=ADD, axes=(0,)]
+%4 = SINK void (%3) [name='schedule', opts=None]
+""",
+        ),
+    ],
+    "place writes": [
+        (  # nobody reads the old values: in place
+            """
+%0 = BUFFER float32 [number=1, size=4, device='CPU']
+%1 = SHRINK float32 (%0) [bounds=((0, 2),)]
+%2 = CONST float32 [7.0]
+%3 = WRITE float32 (%0, %1, %2)
+%4 = SINK void (%3) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER float32 [number=1, size=4, device='CPU']
+%1 = SHRINK float32 (%0) [bounds=((0, 2),)]
+%2 = CONST float32 [7.0]
+%3 = RESHAPE float32 (%2) [shape=(1,)]
+%4 = EXPAND float32 (%3) [shape=(2,)]
+%5 = WRITE float32 (%0, %1, %4)
+%6 = SINK void (%5) [name='schedule', opts=None]
+""",
+        ),
+        (  # a result needs the old values after the write: an expression
+            """
+%0 = BUFFER float32 [number=1, size=4, device='CPU']
+%1 = SHRINK float32 (%0) [bounds=((0, 2),)]
+%2 = CONST float32 [7.0]
+%3 = WRITE float32 (%0, %1, %2)
+%4 = MUL float32 (%3, %0)
+%5 = SINK void (%4) [name='schedule', opts=None]
+""",
+            """
+%0 = CONST bool [True]
+%1 = RESHAPE bool (%0) [shape=(1,)]
+%2 = EXPAND bool (%1) [shape=(2,)]
+%3 = PAD bool (%2) [pads=((0, 2),)]
+%4 = CONST float32 [7.0]
+%5 = RESHAPE float32 (%4) [shape=(1,)]
+%6 = EXPAND float32 (%5) [shape=(2,)]
+%7 = PAD float32 (%6) [pads=((0, 2),)]
+%8 = BUFFER float32 [number=1, size=4, device='CPU']
+%9 = WHERE float32 (%3, %7, %8)
+%10 = MUL float32 (%9, %8)
+%11 = SINK void (%10) [name='schedule', opts=None]
+""",
+        ),
+    ],
+    "store constants": [
+        (
+            """
+%0 = CONST float32 [3.0]
+%1 = RESHAPE float32 (%0) [shape=(1,)]
+%2 = EXPAND float32 (%1) [shape=(4,)]
+%3 = SINK void (%2) [name='schedule', opts=None]
+""",
+            """
+%0 = CONST float32 [3.0]
+%1 = RESHAPE float32 (%0) [shape=(1,)]
+%2 = EXPAND float32 (%1) [shape=(4,)]
+%3 = CONTIGUOUS float32 (%2)
+%4 = SINK void (%3) [name='schedule', opts=None]
+""",
+        ),
+    ],
+}
+
+SOFTMAX = """
+%0 = BUFFER float32 [number=1000001, size=12, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(3, 4)]
+%2 = EXP float32 (%1)
+%3 = REDUCE_AXES float32 (%2) [op=ADD, axes=(1,)]
+%4 = RESHAPE float32 (%3) [shape=(3, 1)]
+%5 = EXPAND float32 (%4) [shape=(3, 4)]
+%6 = FDIV float32 (%2, %5)
+%7 = SINK void (%6) [name='schedule', opts=None]
+"""
+
+LOWERED = """
+%0 = PARAM float32 [slot=0, size=12]
+%1 = CONST index [3]
+%2 = RANGE index (%1) [number=0, kind=LOOP]
+%3 = CONST index [4]
+%4 = MUL index (%2, %3)
+%5 = RANGE index (%3) [number=1, kind=LOOP]
+%6 = ADD index (%4, %5)
+%7 = INDEX float32 (%0, %6)
+%8 = PARAM float32 [slot=1, size=12]
+%9 = INDEX float32 (%8, %6)
+%10 = LOAD float32 (%9)
+%11 = EXP float32 (%10)
+%12 = RANGE index (%3) [number=2, kind=REDUCE]
+%13 = ADD index (%4, %12)
+%14 = INDEX float32 (%8, %13)
+%15 = LOAD float32 (%14)
+%16 = EXP float32 (%15)
+%17 = REDUCE float32 (%16, %12) [op=ADD]
+%18 = FDIV float32 (%11, %17)
+%19 = STORE void (%7, %18)
+%20 = SINK void (%19) [name='r_3_4_4', opts=None]
+%21 = SINK void (%20) [name='schedule', opts=None]
+"""
+
+# These decide beside the graph and leave it as it is.
+DECISIONS = ("decide kernels", "order kernels", "reuse memory")
+
+
+def context_of(node: UOp) -> Context:
+    return Context(list(node.src), len(node.src), 0, target_of, "CPU")
+
+
+@pytest.mark.parametrize(("name", "number"), [(name, i) for name, cases in CASES.items() for i in range(len(cases))])
+def test_pass(name: str, number: int) -> None:
+    before, after = CASES[name][number]
+    node = from_text(before)
+    (row,) = [p for p in PIPELINE.passes if p.name == name]
+    if callable(row.run):
+        result = row.run(node, context_of(node))
+    else:
+        from gradlet.graph.rewrite import rewrite
+
+        result = rewrite(node, row.run)
+    assert to_text(result).strip() == after.strip()
+
+
+def run_until(node: UOp, last: str) -> tuple[UOp, UOp, Context]:
+    """The graph before and after the pass `last`, all passes before it run."""
+    context = context_of(node)
+    seen: list[tuple[str, UOp, UOp]] = []
+    PIPELINE.run(node, context, [lambda row, before, after, seconds: seen.append((row.name, before, after))])
+    return next((before, after, context) for name, before, after in seen if name == last)
+
+
+def test_lower_kernels() -> None:
+    before, after, context = run_until(from_text(SOFTMAX), "lower kernels")
+    assert to_text(before).strip() == SOFTMAX.strip()
+    assert to_text(after).strip() == LOWERED.strip()
+    assert [call.written for call in context.calls] == [(0,)]
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_decisions_leave_the_graph_alone(name: str) -> None:
+    before, after, _ = run_until(from_text(SOFTMAX), name)
+    assert before is after
+
+
+def test_every_pass_has_a_test() -> None:
+    assert {row.name for row in PIPELINE.passes} == {*CASES, "lower kernels", *DECISIONS}
+
+
+def test_values_of_variables_reach_the_schedule() -> None:
+    before = from_text(CASES["bind variables"][0][0])
+    schedule = make_schedule(before.src, target_of)
+    assert {v.arg.name: n for v, n in schedule.values.items()} == {"n": 5}
+
+
+def test_sink_holds_the_roots() -> None:
+    node = mk(Op.SINK, dtypes.void, (UOp.const(dtypes.int32, 1),), KernelArg("schedule"))
+    assert from_text(to_text(node)) is node
