@@ -56,7 +56,7 @@ class LazyTensor(NeuralMixin):
     # Device of the data; None for a value that any device can make.
     _place: str | None
     # For a view: the tensor it was taken from, and how. Writing into the view writes into that tensor.
-    _view: tuple[ref[Any], tuple[writes.Step, ...]] | None
+    _view: writes.Link | None
     training: ClassVar[bool] = False
     # False for tensors whose value a jitted replay does not know any more.
     has_value: ClassVar[bool] = True
@@ -249,7 +249,9 @@ class LazyTensor(NeuralMixin):
         result = wrap(mk(op, node.dtype, (node,), arg), self._place)
         if op not in _COPIES:
             view = self._view
-            result._view = (ref(self), ((op, arg),)) if view is None else (view[0], (*view[1], (op, arg)))
+            if view is not None and not writes.is_attached(view):
+                view = self._view = None
+            result._view = writes.Link(ref(self), op, arg, view)
         return result
 
     def flip(self, *axis: Any) -> Any:
@@ -281,16 +283,18 @@ class LazyTensor(NeuralMixin):
     def constant(cls, value: Any, shape: Shape, dtype: DType, device: str | None, own: bool) -> Any:
         """The same value everywhere; with `own` a float result is distinct from every other, for gradients."""
         node = UOp.const(dtype, value)
-        place = foreign(device)
-        if place is not None:
-            return wrap(node, None).add(zero_on(place).cast(dtype)).expand(shape)
         if own and dtype.kind == "f":
             # Equal constants are one node, and a gradient could not tell their uses apart. Adding a variable that is
             # always 0 tells them apart, and is nothing once bounds are known.
             variable = mk(_VARIABLE, dtypes.index, (), VariableArg(f"const{_unique()}", 0, 0))
             zero = mk(_BIND, dtypes.index, (variable, UOp.const(dtypes.index, 0)), None)
             node = mk(Op.ADD, dtype, (mk(_CAST, dtype, (zero,), None), node), None)
-        return wrap(spread(node, (), shape, True), None)
+        place = foreign(device)
+        if place is not None:
+            # What is added to a value on the device is computed there.
+            there = zero_on(place).cast(dtype).uop
+            node = mk(Op.ADD, dtype, (there, spread(node, (), (), True)), None)
+        return wrap(spread(node, (), shape, True), place)
 
     @classmethod
     def counter(cls, size: int, device: str | None) -> Any:

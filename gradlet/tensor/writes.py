@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from weakref import ref
 
 from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp, mk
@@ -11,6 +12,46 @@ from gradlet.ops.op import MOVEMENT, AxesArg, Op, ShapeArg
 
 # A movement op and its argument; a view is a chain of them over what it shows.
 Step = tuple[Op, Any]
+
+
+class Link(NamedTuple):
+    """How a view was made: the tensor it was taken from, the movement op, and how that tensor was made if a view."""
+
+    tensor: ref[Any]
+    op: Op
+    arg: Any
+    before: Link | None
+
+
+def is_attached(link: Link | None) -> bool:
+    """Whether any tensor that the view came from is alive."""
+    while link is not None:
+        if link.tensor() is not None:
+            return True
+        link = link.before
+    return False
+
+
+def sources(link: Link | None) -> tuple[list[tuple[Any, int]], list[Step]]:
+    """The living tensors that a view came from, each with the number of steps that lead to it, and all the steps.
+
+    The first is the one that lies deepest: the steps begin there.
+    """
+    links = []
+    while link is not None:
+        links.append(link)
+        link = link.before
+    links.reverse()
+    found: list[tuple[Any, int]] = []
+    steps: list[Step] = []
+    for entry in links:
+        tensor = entry.tensor()
+        if tensor is not None:
+            found.append((tensor, len(steps)))
+        if found:
+            steps.append((entry.op, entry.arg))
+    return found, steps
+
 
 # With these in a view some element has no memory of its own, or shares it.
 _NOT_ONE_TO_ONE: Final = frozenset({Op.EXPAND, Op.PAD, Op.WINDOW, Op.UNWINDOW})

@@ -70,22 +70,26 @@ class Writing(LazyTensor):
         if target.numel() == 0:
             return
         node = spread(value.uop, value.shape, target.shape, True)
-        owner: Any = self
-        steps: tuple[writes.Step, ...] = ()
-        known = 0
-        if self._view is not None:
-            # Through a view the tensor it was taken from is written; if that is gone, the view stands for itself.
-            root = self._view[0]()
-            known = len(self._view[1])
-            if root is not None:
-                owner, steps = root, self._view[1]
-        path = steps if target is self else steps + target._view[1][known:]
+        link = target._view
+        inner: list[writes.Step] = []
+        if target is not self:
+            # The part of the view that was taken from this tensor.
+            steps_back: list[writes.Step] = []
+            while link is not None and link.tensor() is not self:
+                steps_back.append((link.op, link.arg))
+                link = link.before
+            assert link is not None
+            inner = [*steps_back, (link.op, link.arg)][::-1]
+        # Through a view the tensors that it was taken from are written; the deepest of them owns the value.
+        holders, steps = writes.sources(self._view)
+        owner = holders[0][0] if holders else self
+        path = [*steps, *inner]
         writes.check_writable(path, "write")
         owner.uop = writes.store(owner.uop, path, node)
         if owner._place is None:
             owner._place = value._place
-        if owner is not self:
-            self.uop, self._place = writes.replay(steps, owner.uop), owner._place
+        for holder, depth in [*holders[1:], (self, len(steps))] if holders else []:
+            holder.uop, holder._place = writes.replay(steps[:depth], owner.uop), owner._place
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write into part of this tensor; the value broadcasts and takes this one's type. The last of several wins.
