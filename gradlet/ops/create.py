@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from gradlet.base.dtype import DType, dtypes, to_dtype
 from gradlet.base.errors import ArgumentError, ShapeError
@@ -12,6 +12,9 @@ from gradlet.ops.rearrange import RearrangeMixin
 
 # Counting beyond this splits into rows and columns of a table of this many integers.
 COUNTER: Final = 4096
+
+
+T = TypeVar("T", bound="CreateMixin")
 
 
 class CreateMixin(RearrangeMixin):
@@ -205,7 +208,7 @@ class CreateMixin(RearrangeMixin):
         return self.positions(count, self.place).reshape([count if a == axis else 1 for a in range(self.ndim)])
 
 
-def on_or_below(like: CreateMixin, diagonal: int) -> Any:
+def on_or_below(like: T, diagonal: int) -> T:
     """True on and below this diagonal of the last two axes."""
     if like.ndim < 2:
         raise ShapeError(f"tril, triu: need at least 2 axes, got shape {like.shape}")

@@ -98,7 +98,7 @@ class IndexMixin(CreateMixin):
         steps: list[int] = []
         backwards: list[int] = []
         result_shape: list[int] = []
-        tensors: dict[int, Self] = {}
+        tensors: dict[int, Any] = {}
         axis = 0
         for part in parts:
             if part is None:

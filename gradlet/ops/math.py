@@ -459,8 +459,8 @@ class MathMixin(ReduceMixin):
         -3.0
         """
         x = self.same_float("copysign")
-        other = x.coerce(other).same_float("copysign")
-        negative = other.lt(0.0).bitwise_or(other.eq(0.0).bitwise_and(other.reciprocal().lt(0.0)))
+        sign = x.coerce(other).same_float("copysign")
+        negative = sign.lt(0.0).bitwise_or(sign.eq(0.0).bitwise_and(sign.reciprocal().lt(0.0)))
         return negative.where(x.abs().neg(), x.abs())
 
     def clamp(self, min_: Any = None, max_: Any = None) -> Self:

@@ -151,7 +151,7 @@ class MovementMixin:
         return self if all(s == 1 for s in full) else self.move(Op.STRIDE, StrideArg(full))
 
     def window(self, axis: int, window_axis: int, stride: int = 1, dilation: int = 1) -> Self:
-        """Slide along `axis`: element `o` of it becomes `o * stride + k * dilation`, with `k` the index on `window_axis`.
+        """Slide along `axis`: element `o` of it becomes `o * stride + k * dilation`, `k` the index on `window_axis`.
 
         Raises:
             ShapeError: the window is longer than the axis.

@@ -57,7 +57,8 @@ class RandomMixin(StatsMixin):
         if 0 in wanted:
             return cls.constant(0, wanted, chosen, device, False)
         words, _ = cls._random_words(prod(wanted), device)
-        return _to_unit(words, chosen).reshape(wanted)
+        result: Self = _to_unit(words, chosen).reshape(wanted)
+        return result
 
     def rand_like(self, dtype: DType | str | None = None) -> Self:
         """Uniform in [0, 1), in this one's shape and type.

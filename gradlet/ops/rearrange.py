@@ -322,7 +322,7 @@ class RearrangeMixin(MathMixin):
         >>> Tensor.cat(Tensor([1]), Tensor([2, 3])).tolist()
         [1, 2, 3]
         """
-        parts = list(_members(self, args))
+        parts: list[Self] = list(_members(self, args))
         axis = axis_number(dim, parts[0].ndim, "cat")
         first = parts[0].shape
         for part in parts[1:]:
@@ -356,7 +356,7 @@ class RearrangeMixin(MathMixin):
         >>> Tensor.stack(Tensor([1, 2]), Tensor([3, 4]), dim=1).tolist()
         [[1, 3], [2, 4]]
         """
-        parts = list(_members(self, args))
+        parts: list[Self] = list(_members(self, args))
         for part in parts[1:]:
             if part.shape != parts[0].shape:
                 raise ShapeError(f"stack: shapes {parts[0].shape} and {part.shape} differ; all must be equal")

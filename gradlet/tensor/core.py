@@ -1,10 +1,13 @@
 """The lazy tensor: one graph node, type promotion, broadcasting, and the hooks that the operation mixins need."""
 
+# The constructor `wrap` makes whatever class is public: it is Any to the type checker.
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 from weakref import ref
 
 from gradlet.base.dtype import DType, dtypes, promote, to_dtype
@@ -148,7 +151,7 @@ class LazyTensor(NeuralMixin):
         return self.dtype.is_float
 
     # hooks of the mixins
-    def coerce(self, value: Any) -> Any:
+    def coerce(self, value: Any) -> Self:
         """A number as a constant that fits this tensor; arrays become tensors, tensors pass.
 
         Raises:
@@ -156,7 +159,7 @@ class LazyTensor(NeuralMixin):
         """
         kind = value.__class__
         if kind is _class:
-            return value  # type: ignore[no-any-return]
+            return value
         dtype = self.uop.dtype
         if kind is float:
             if dtype.kind != "f":
@@ -168,7 +171,7 @@ class LazyTensor(NeuralMixin):
             return coerce_other(self, value)
         return wrap(UOp.const(dtype, value), None)
 
-    def alu(self, op: Op, *others: Any) -> Any:
+    def alu(self, op: Op, *others: Any) -> Self:
         """Apply an element-wise op after type promotion and broadcasting.
 
         Raises:
@@ -203,7 +206,7 @@ class LazyTensor(NeuralMixin):
             pass
         return wrap(mk(op, _BOOL if _CMPLT <= op <= _CMPNE else dtype, (a, b), None), place)
 
-    def _unary(self, op: Op) -> Any:
+    def _unary(self, op: Op) -> Self:
         node = self.uop
         if node.dtype.kind != "f":
             if op is Op.TRUNC:
@@ -212,7 +215,7 @@ class LazyTensor(NeuralMixin):
                 node = node_cast(node, dtypes.default_float)
         return wrap(mk(op, node.dtype, (node,), None), self._place)
 
-    def _where(self, if_true: Any, if_false: Any) -> Any:
+    def _where(self, if_true: Any, if_false: Any) -> Self:
         condition = self if self.uop.dtype is _BOOL else self.ne(0)
         place = common_place(self, if_true, Op.WHERE)
         if if_false._place is not place:
@@ -224,7 +227,7 @@ class LazyTensor(NeuralMixin):
         src = tuple([spread(n, s, shape) for n, s in zip(nodes, shapes)])
         return wrap(mk(Op.WHERE, dtype, src, None), place)
 
-    def where(self, if_true: Any, if_false: Any) -> Any:
+    def where(self, if_true: Any, if_false: Any) -> Self:
         """`if_true` where this is True (not zero), else `if_false`; all three broadcast.
 
         Raises:
@@ -243,7 +246,7 @@ class LazyTensor(NeuralMixin):
         dtype = promote(*kinds)
         return self._where(wrap(UOp.const(dtype, if_true), None), wrap(UOp.const(dtype, if_false), None))
 
-    def move(self, op: Op, arg: Any) -> Any:
+    def move(self, op: Op, arg: Any) -> Self:
         """Apply a movement op; the result is a view through which this tensor can be written."""
         node = self.uop
         result = wrap(mk(op, node.dtype, (node,), arg), self._place)
@@ -254,7 +257,7 @@ class LazyTensor(NeuralMixin):
             result._view = writes.Link(ref(self), op, arg, view)
         return result
 
-    def flip(self, *axis: Any) -> Any:
+    def flip(self, *axis: Any) -> Self:
         """Let axes run backwards. The result is a value of its own, not a view.
 
         Raises:
@@ -269,18 +272,18 @@ class LazyTensor(NeuralMixin):
             result._view = None
         return result
 
-    def reduce_axes(self, op: Op, axes: Shape) -> Any:
+    def reduce_axes(self, op: Op, axes: Shape) -> Self:
         """Combine over axes, which the result lacks."""
         node = self.uop
         return wrap(mk(Op.REDUCE_AXES, node.dtype, (no_leaf(node),), ReduceAxesArg(op, axes)), self._place)
 
-    def const_like(self, value: Any, shape: Shape | None = None, dtype: DType | None = None) -> Any:
+    def const_like(self, value: Any, shape: Shape | None = None, dtype: DType | None = None) -> Self:
         """The same value everywhere."""
         chosen = self.uop.dtype if dtype is None else dtype
         return self.constant(value, self.shape if shape is None else shape, chosen, None, False)
 
     @classmethod
-    def constant(cls, value: Any, shape: Shape, dtype: DType, device: str | None, own: bool) -> Any:
+    def constant(cls, value: Any, shape: Shape, dtype: DType, device: str | None, own: bool) -> Self:
         """The same value everywhere; with `own` a float result is distinct from every other, for gradients."""
         node = UOp.const(dtype, value)
         if own and dtype.kind == "f":
@@ -297,7 +300,7 @@ class LazyTensor(NeuralMixin):
         return wrap(spread(node, (), shape, True), place)
 
     @classmethod
-    def counter(cls, size: int, device: str | None) -> Any:
+    def counter(cls, size: int, device: str | None) -> Self:
         """0, 1, ... size - 1 as int32, for size <= COUNTER: the beginning of a table that is made once a device."""
         name = Device.DEFAULT if device is None else Device.canonicalize(device)
         table = _counters.get(name)
@@ -307,12 +310,12 @@ class LazyTensor(NeuralMixin):
         return table.shrink(((0, size),))
 
     @classmethod
-    def next_draw(cls) -> tuple[Any, Any, Any]:
+    def next_draw(cls) -> tuple[Self, Self, Self]:
         """Key words and number of the next random draw, as uint32 tensors without axes; takes the draw."""
         low, high, number = random_state.next_draw()
-        return tuple(wrap(node_cast(n, dtypes.uint32), None) for n in (low, high, number))  # type: ignore[return-value]
+        return tuple(wrap(node_cast(n, dtypes.uint32), None) for n in (low, high, number))
 
-    def same_dtype(self, others: Sequence[Any]) -> tuple[Any, ...]:
+    def same_dtype(self, others: Sequence[Any]) -> tuple[Self, ...]:
         """This and the others in their common type, checked to lie on one device."""
         parts = [self, *[self.coerce(o) for o in others]]
         dtype, place = self.dtype, self
@@ -323,7 +326,7 @@ class LazyTensor(NeuralMixin):
         return tuple([p.cast(dtype) for p in parts])
 
     # types
-    def cast(self, dtype: DType | str) -> Any:
+    def cast(self, dtype: DType | str) -> Self:
         """Convert the values to another type: floats to integers truncate and saturate, NaN gives 0.
 
         Raises:
@@ -334,10 +337,10 @@ class LazyTensor(NeuralMixin):
         """
         node = self.uop
         wanted = dtype if dtype.__class__ is DType else to_dtype(dtype)
-        return self if wanted is node.dtype else wrap(node_cast(node, wanted), self._place)  # type: ignore[arg-type]
+        return self if wanted is node.dtype else wrap(node_cast(node, wanted), self._place)
 
     # arithmetic that depends on the type
-    def neg(self) -> Any:
+    def neg(self) -> Self:
         """`-self`; unsigned integers wrap, a bool becomes an integer.
 
         >>> Tensor([1, -2]).neg().tolist()
@@ -349,7 +352,7 @@ class LazyTensor(NeuralMixin):
         minus = UOp.const(node.dtype, -node.arg) if node.op is _CONST else None
         return wrap(minus or mk(Op.MUL, node.dtype, (node, UOp.const(node.dtype, -1)), None), self._place)
 
-    def bitwise_not(self) -> Any:
+    def bitwise_not(self) -> Self:
         """All bits flipped; logical not for bool.
 
         >>> Tensor([0, 5]).bitwise_not().tolist()
@@ -358,7 +361,7 @@ class LazyTensor(NeuralMixin):
         flipped = UOp.const(self.dtype, True if self.dtype is _BOOL else -1)
         return self.alu(Op.XOR, wrap(flipped, None))
 
-    def floordiv(self, other: Any) -> Any:
+    def floordiv(self, other: Any) -> Self:
         """Division rounded down; an integer divided by zero is 0.
 
         >>> Tensor([7, -7]).floordiv(2).tolist()
@@ -369,7 +372,7 @@ class LazyTensor(NeuralMixin):
             return self.fdiv(divisor).floor()
         return self._integers().alu(Op.IDIV, divisor._integers())
 
-    def mod(self, other: Any) -> Any:
+    def mod(self, other: Any) -> Self:
         """Remainder with the sign of the divisor; an integer modulo zero is 0.
 
         >>> Tensor([7, -7]).mod(3).tolist()
@@ -380,7 +383,7 @@ class LazyTensor(NeuralMixin):
             return self.sub(self.fdiv(divisor).floor().mul(divisor))
         return self._integers().alu(Op.MOD, divisor._integers())
 
-    def _integers(self) -> Any:
+    def _integers(self) -> Self:
         return self.cast(dtypes.default_int) if self.dtype is _BOOL else self
 
     def __eq__(self, other: object) -> Any:
@@ -390,7 +393,7 @@ class LazyTensor(NeuralMixin):
         return self.ne(other) if is_operand(other) else NotImplemented
 
     # graph
-    def contiguous(self) -> Any:
+    def contiguous(self) -> Self:
         """The value in memory of its own, in row-major order, once it is computed.
 
         >>> Tensor([[1, 2], [3, 4]]).T.contiguous().tolist()
@@ -399,7 +402,7 @@ class LazyTensor(NeuralMixin):
         node = self.uop
         return wrap(mk(Op.CONTIGUOUS, node.dtype, (no_leaf(node),), None), self._place)
 
-    def clone(self) -> Any:
+    def clone(self) -> Self:
         """A copy of the value.
 
         >>> Tensor([1]).clone().tolist()
@@ -407,7 +410,7 @@ class LazyTensor(NeuralMixin):
         """
         return self.contiguous()
 
-    def detach(self) -> Any:
+    def detach(self) -> Self:
         """The same values, through which no gradient flows.
 
         >>> Tensor([1.0]).detach().tolist()
@@ -418,7 +421,7 @@ class LazyTensor(NeuralMixin):
             return wrap(node, self._place)
         return wrap(mk(Op.DETACH, node.dtype, (no_leaf(node),), None), self._place)
 
-    def to(self, device: str | None) -> Any:
+    def to(self, device: str | None) -> Self:
         """The same values on another device.
 
         Raises:
@@ -433,7 +436,7 @@ class LazyTensor(NeuralMixin):
         node = self.uop if self._place is not None else self.contiguous().uop
         return wrap(mk(Op.COPY, node.dtype, (node,), DeviceArg(target)), target)
 
-    def to_(self, device: str | None) -> Any:
+    def to_(self, device: str | None) -> Self:
         """Move this tensor, and its gradient, to another device.
 
         >>> Tensor([1]).to_("CPU").device
@@ -445,14 +448,14 @@ class LazyTensor(NeuralMixin):
             self.grad = self.grad.to(device)
         return self
 
-    def gather_rows(self, index: Any) -> Any:
+    def gather_rows(self, index: Any) -> Self:
         """Rows of the first axis by number; 0 outside."""
         place = common_place(self, index, Op.GATHER)
         if self.shape[0] == 0 or 0 in index.shape:
             return self.constant(0, index.shape + self.shape[1:], self.dtype, place, False)
         return wrap(mk(Op.GATHER, self.dtype, (no_leaf(self.uop), no_leaf(index.uop)), None), place)
 
-    def scatter_rows(self, index: Any, values: Any, op: Op | None) -> Any:
+    def scatter_rows(self, index: Any, values: Any, op: Op | None) -> Self:
         """Rows of the first axis updated in index order."""
         place = common_place(self, index, Op.SCATTER)
         place = common_place(self if self._place is not None else index, values, Op.SCATTER)
@@ -513,9 +516,9 @@ def common_place(first: Any, second: Any, op: Op) -> str | None:
     """
     a, b = first._place, second._place
     if a == b or b is None:
-        return a  # type: ignore[no-any-return]
+        return a
     if a is None:
-        return b  # type: ignore[no-any-return]
+        return b
     raise DeviceError(f"{op.name.lower()}: operands are on {a} and {b}; move one with .to({a!r})")
 
 

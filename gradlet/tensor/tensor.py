@@ -4,6 +4,9 @@ Two tensors of different types meet in their common type; Python numbers take th
 broadcast. A lazy value sees its inputs as they were when it was built: writing to a tensor later does not change it.
 """
 
+# The constructor `wrap` makes whatever class is public: it is Any to the type checker.
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -22,7 +25,7 @@ from gradlet.tensor import hostdata, random_state
 from gradlet.tensor.casts import Casts
 from gradlet.tensor.core import LazyTensor, adopt, from_host, wrap
 from gradlet.tensor.gradient import Gradients
-from gradlet.tensor.nodes import node_cast
+from gradlet.tensor.nodes import node_cast, place_of
 from gradlet.tensor.values import Values
 from gradlet.tensor.writing import Writing
 
@@ -59,6 +62,16 @@ class Tensor(Casts, Values, Gradients, Writing, public=True):
     ) -> None:
         chosen = None if dtype is None else to_dtype(dtype)
         adopt(self, _from_data(data, None if device is None else Device.canonicalize(device), chosen, copy))
+
+    @staticmethod
+    def of_node(node: UOp) -> Tensor:
+        """The tensor of a graph node."""
+        return wrap(node, place_of(node))
+
+    @staticmethod
+    def all_live() -> list[Tensor]:
+        """Every tensor alive."""
+        return LazyTensor.all_live()
 
     def from_data(self, value: Any, dtype: DType | None = None) -> Tensor:
         """Host data as a tensor on this one's device."""

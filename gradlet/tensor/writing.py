@@ -1,7 +1,7 @@
 """Writing: `assign`, item assignment, and operators that change a tensor.
 
-A write gives the tensor a new value; what was built from it before keeps the old one. Writing through a view writes into
-the tensor that the view was taken from; other views of it keep what they showed.
+A write gives the tensor a new value; what was built from it before keeps the old one. Writing through a view writes
+into the tensors that the view was taken from; other views of them keep what they showed.
 """
 
 from __future__ import annotations
@@ -125,38 +125,38 @@ class Writing(LazyTensor):
             value = value.cast(self.dtype)
         return self.assign(value)
 
-    def __iadd__(self, other: Any) -> Self:  # type: ignore[misc]
+    def __iadd__(self, other: Any) -> Self:
         return self._in_place(self.add(other))
 
-    def __isub__(self, other: Any) -> Self:  # type: ignore[misc]
+    def __isub__(self, other: Any) -> Self:
         return self._in_place(self.sub(other))
 
-    def __imul__(self, other: Any) -> Self:  # type: ignore[misc]
+    def __imul__(self, other: Any) -> Self:
         return self._in_place(self.mul(other))
 
-    def __itruediv__(self, other: Any) -> Self:  # type: ignore[misc]
+    def __itruediv__(self, other: Any) -> Self:
         return self._in_place(self.fdiv(other))
 
-    def __ifloordiv__(self, other: Any) -> Self:  # type: ignore[misc]
+    def __ifloordiv__(self, other: Any) -> Self:
         return self._in_place(self.floordiv(other))
 
-    def __imod__(self, other: Any) -> Self:  # type: ignore[misc]
+    def __imod__(self, other: Any) -> Self:
         return self._in_place(self.mod(other))
 
-    def __ipow__(self, other: Any) -> Self:  # type: ignore[misc]
+    def __ipow__(self, other: Any) -> Self:
         return self._in_place(self.pow(other))
 
-    def __iand__(self, other: Any) -> Self:  # type: ignore[misc]
+    def __iand__(self, other: Any) -> Self:
         return self._in_place(self.bitwise_and(other))
 
-    def __ior__(self, other: Any) -> Self:  # type: ignore[misc]
+    def __ior__(self, other: Any) -> Self:
         return self._in_place(self.bitwise_or(other))
 
-    def __ixor__(self, other: Any) -> Self:  # type: ignore[misc]
+    def __ixor__(self, other: Any) -> Self:
         return self._in_place(self.bitwise_xor(other))
 
-    def __ilshift__(self, other: Any) -> Self:  # type: ignore[misc]
+    def __ilshift__(self, other: Any) -> Self:
         return self._in_place(self.lshift(other))
 
-    def __irshift__(self, other: Any) -> Self:  # type: ignore[misc]
+    def __irshift__(self, other: Any) -> Self:
         return self._in_place(self.rshift(other))

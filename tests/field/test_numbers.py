@@ -26,7 +26,16 @@ def test_one_answer_for_a_cast_out_of_range(device: str) -> None:
     assert constant.tolist() == [2147483647] * 3
     values = [-1.5, -1.0, 255.0, 256.0, 300.7, math.nan, math.inf, -math.inf]
     assert Tensor(values, device=device).cast("uint8").tolist() == [0, 0, 255, 255, 255, 0, 255, 0]
-    assert [Tensor.full((1,), v, device=device).cast("uint8").item() for v in values] == [0, 0, 255, 255, 255, 0, 255, 0]
+    assert [Tensor.full((1,), v, device=device).cast("uint8").item() for v in values] == [
+        0,
+        0,
+        255,
+        255,
+        255,
+        0,
+        255,
+        0,
+    ]
     assert Tensor(values, device=device).cast("int64").tolist()[-3:] == [0, 2**63 - 1, -(2**63)]
 
 
@@ -58,8 +67,12 @@ def test_integer_powers_are_exact(device: str) -> None:
 
 
 @pytest.mark.parametrize("realized", [True, False])
-@pytest.mark.parametrize(("dtype", "value", "expected"), [("uint8", 200, 224), ("uint16", 50000, 62144), ("int8", -128, -512)])
-def test_narrow_integers_wrap_inside_a_fused_kernel(device: str, dtype: str, value: int, expected: int, realized: bool) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "value", "expected"), [("uint8", 200, 224), ("uint16", 50000, 62144), ("int8", -128, -512)]
+)
+def test_narrow_integers_wrap_inside_a_fused_kernel(
+    device: str, dtype: str, value: int, expected: int, realized: bool
+) -> None:
     x = Tensor([value, value], dtype=dtype, device=device)
     y = -(x.abs())
     if realized:

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.operators.case import Case, check  # noqa: E402
-from tests.operators.cases import elementwise, indexing, movement, neural, products, reductions, windows  # noqa: E402
+from tests.operators.case import Case, check
+from tests.operators.cases import elementwise, indexing, movement, neural, products, reductions, windows
 
 DEVICES = ("CPU", "PYTHON")
 TABLES = (elementwise, reductions, movement, indexing, products, windows, neural)

@@ -23,9 +23,15 @@ def shapes(low: float, high: float, step: float = 0.0) -> list[list[In]]:
 
 
 def unary(
-    name: str, theirs: Callable[..., Any], ours: Callable[..., Any] | None = None, low: float = -3.0, high: float = 3.0,
-    dtypes: tuple[str, ...] = ("float32", "float16", "float64"), grad: bool = True, scale: float = 1.0,
-) -> None:  # fmt: skip
+    name: str,
+    theirs: Callable[..., Any],
+    ours: Callable[..., Any] | None = None,
+    low: float = -3.0,
+    high: float = 3.0,
+    dtypes: tuple[str, ...] = ("float32", "float16", "float64"),
+    grad: bool = True,
+    scale: float = 1.0,
+) -> None:
     function = ours or (lambda x: getattr(x, name)())
     CASES.append(Case(name, function, theirs, shapes(low, high), dtypes, grad, scale))
 
@@ -69,8 +75,32 @@ unary("abs", torch.abs, dtypes=("float32", "bfloat16", *SIGNED))
 unary("sign", torch.sign, dtypes=("float32", *SIGNED))
 CASES.append(Case("round", lambda x: x.round(), torch.round, shapes(-5, 5, 0.5), ("float32", "float16", "float64")))
 
-for _name in ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "reciprocal", "abs", "atan", "asinh",
-              "floor", "ceil", "round", "trunc", "isnan", "isinf", "isfinite", "log1p", "expm1", "asin", "acos"):  # fmt: skip
+for _name in (
+    "exp",
+    "exp2",
+    "log",
+    "log2",
+    "sqrt",
+    "rsqrt",
+    "tanh",
+    "sigmoid",
+    "erf",
+    "reciprocal",
+    "abs",
+    "atan",
+    "asinh",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "log1p",
+    "expm1",
+    "asin",
+    "acos",
+):
     special(_name, getattr(torch, _name))
 special("sign", lambda x: torch.where(x.isnan(), x, torch.sign(x)))
 special("sin", torch.sin, values=[0.0, -0.0, float("nan"), float("inf"), 100.0, 1e4, -1e4, 3.14159274])
@@ -120,9 +150,15 @@ CASES += [
 
 # two operands
 PAIRS = [
-    ((3, 5), (3, 5)), ((3, 5), (5,)), ((3, 1), (1, 5)), ((), (4,)), ((2, 1, 3), (7, 1)), ((1,), (1,)), ((0, 3), (1, 3)),
+    ((3, 5), (3, 5)),
+    ((3, 5), (5,)),
+    ((3, 1), (1, 5)),
+    ((), (4,)),
+    ((2, 1, 3), (7, 1)),
+    ((1,), (1,)),
+    ((0, 3), (1, 3)),
     ((67,), (67,)),
-]  # fmt: skip
+]
 
 
 def pairs(low: float = -3.0, high: float = 3.0, step: float = 0.0, low2: float | None = None) -> list[list[In]]:
@@ -133,10 +169,16 @@ def pairs(low: float = -3.0, high: float = 3.0, step: float = 0.0, low2: float |
 
 
 def binary(
-    name: str, theirs: Callable[..., Any], ours: Callable[..., Any] | None = None,
-    dtypes: tuple[str, ...] = ("float32", "float16", "int32"), low: float = -3.0, high: float = 3.0, step: float = 0.0,
-    low2: float | None = None, grad: bool = True,
-) -> None:  # fmt: skip
+    name: str,
+    theirs: Callable[..., Any],
+    ours: Callable[..., Any] | None = None,
+    dtypes: tuple[str, ...] = ("float32", "float16", "int32"),
+    low: float = -3.0,
+    high: float = 3.0,
+    step: float = 0.0,
+    low2: float | None = None,
+    grad: bool = True,
+) -> None:
     function = ours or (lambda x, y: getattr(x, name)(y))
     CASES.append(Case(name, function, theirs, pairs(low, high, step, low2), dtypes, grad))
 
@@ -181,31 +223,67 @@ unary("logical_not", torch.logical_not, dtypes=("bool", "float32", "int32"), gra
 _X = [float("nan"), 1.0, float("inf"), 0.0, -1.0, float("nan")]
 _Y = [1.0, float("nan"), 2.0, -0.0, -1.0, float("nan")]
 for _op in ("maximum", "minimum", "lt", "eq", "ne", "gt"):
-    CASES.append(Case(f"{_op}-special", lambda x, y, n=_op: getattr(x, n)(y), getattr(torch, _op),
-                      [[In(values=_X), In(values=_Y)]], grad=False))  # fmt: skip
+    CASES.append(
+        Case(
+            f"{_op}-special",
+            lambda x, y, n=_op: getattr(x, n)(y),
+            getattr(torch, _op),
+            [[In(values=_X), In(values=_Y)]],
+            grad=False,
+        )
+    )
 CASES.append(Case("le-special", lambda x, y: x <= y, torch.le, [[In(values=_X), In(values=_Y)]], grad=False))
-CASES.append(Case("logaddexp-special", lambda x, y: x.logaddexp(y), torch.logaddexp,
-                  [[In(values=[-float("inf"), float("inf"), -float("inf"), 100.0]),
-                    In(values=[-float("inf"), 1.0, 1.0, -100.0])]], grad=False))  # fmt: skip
+CASES.append(
+    Case(
+        "logaddexp-special",
+        lambda x, y: x.logaddexp(y),
+        torch.logaddexp,
+        [
+            [
+                In(values=[-float("inf"), float("inf"), -float("inf"), 100.0]),
+                In(values=[-float("inf"), 1.0, 1.0, -100.0]),
+            ]
+        ],
+        grad=False,
+    )
+)
 
 # numbers on one side; powers
 for _label, _function in {
-    "add-number": lambda x: x + 2, "radd-number": lambda x: 2.5 + x, "sub-number": lambda x: x - 1.5,
-    "rsub-number": lambda x: 1 - x, "mul-number": lambda x: x * -3, "div-number": lambda x: x / 4,
-    "rdiv-number": lambda x: 2 / x, "pow-0": lambda x: x**0, "pow-1": lambda x: x**1, "pow-2": lambda x: x**2,
-    "pow-3": lambda x: x**3, "pow-minus-1": lambda x: x**-1, "pow-half": lambda x: x**0.5, "pow-17": lambda x: x**17,
-    "pow-1.7": lambda x: x**1.7, "rpow": lambda x: 2.0**x, "mod-number": lambda x: x % 1.5,
-}.items():  # fmt: skip
+    "add-number": lambda x: x + 2,
+    "radd-number": lambda x: 2.5 + x,
+    "sub-number": lambda x: x - 1.5,
+    "rsub-number": lambda x: 1 - x,
+    "mul-number": lambda x: x * -3,
+    "div-number": lambda x: x / 4,
+    "rdiv-number": lambda x: 2 / x,
+    "pow-0": lambda x: x**0,
+    "pow-1": lambda x: x**1,
+    "pow-2": lambda x: x**2,
+    "pow-3": lambda x: x**3,
+    "pow-minus-1": lambda x: x**-1,
+    "pow-half": lambda x: x**0.5,
+    "pow-17": lambda x: x**17,
+    "pow-1.7": lambda x: x**1.7,
+    "rpow": lambda x: 2.0**x,
+    "mod-number": lambda x: x % 1.5,
+}.items():
     CASES.append(
         Case(
             _label, _function, _function, [[In((3, 7), 0.4, 1.9)], [In((), 0.4, 1.9)]], ("float32", "float64"), scale=4
         )
     )
 for _label, _function in {
-    "int-add-number": lambda x: x + 2, "int-add-fraction": lambda x: x + 0.5, "int-div-number": lambda x: x / 2,
-    "int-floordiv-number": lambda x: x // 3, "int-mod-number": lambda x: x % 3, "int-rsub-number": lambda x: 5 - x,
-    "int-pow-number": lambda x: x**3, "int-rfloordiv": lambda x: 100 // (x * x + 1), "int-less-fraction": lambda x: x < 0.5,
-}.items():  # fmt: skip
+    "int-add-number": lambda x: x + 2,
+    "int-add-fraction": lambda x: x + 0.5,
+    "int-div-number": lambda x: x / 2,
+    "int-floordiv-number": lambda x: x // 3,
+    "int-mod-number": lambda x: x % 3,
+    "int-rsub-number": lambda x: 5 - x,
+    "int-pow-number": lambda x: x**3,
+    "int-rfloordiv": lambda x: 100 // (x * x + 1),
+    "int-less-fraction": lambda x: x < 0.5,
+}.items():
     CASES.append(Case(_label, _function, _function, [[In((3, 7), -20, 20)]], ("int32", "int8", "int64"), grad=False))
 CASES.append(
     Case("clamp", lambda x: x.clamp(-1.0, 2.0), lambda x: x.clamp(-1.0, 2.0), shapes(-3, 3), ("float32", "float16"))
@@ -219,28 +297,81 @@ CASES.append(
 CASES.append(Case("lerp", lambda x, y: x.lerp(y, 0.3), lambda x, y: torch.lerp(x, y, 0.3), pairs()))
 
 # selection
-CASES.append(Case("where", lambda c, x, y: c.where(x, y), torch.where,
-                  [[In((3, 5), dtype="bool"), In((3, 5)), In((3, 5))], [In((3, 1), dtype="bool"), In((5,)), In(())],
-                   [In((), dtype="bool"), In((4,), layout="strided"), In((4,))], [In((0, 2), dtype="bool"), In((0, 2)), In((2,))]],
-                  ("float32", "float16", "int32", "bool")))  # fmt: skip
-CASES.append(Case("where-number", lambda c, x: c.where(x, 0.5), lambda c, x: torch.where(c, x, 0.5),
-                  [[In((3, 5), dtype="bool"), In((3, 5))]]))  # fmt: skip
-CASES.append(Case("masked_fill", lambda x, c: x.masked_fill(c, -1.0), lambda x, c: x.masked_fill(c, -1.0),
-                  [[In((3, 5)), In((3, 5), dtype="bool")], [In((3, 5)), In((5,), dtype="bool")]]))  # fmt: skip
+CASES.append(
+    Case(
+        "where",
+        lambda c, x, y: c.where(x, y),
+        torch.where,
+        [
+            [In((3, 5), dtype="bool"), In((3, 5)), In((3, 5))],
+            [In((3, 1), dtype="bool"), In((5,)), In(())],
+            [In((), dtype="bool"), In((4,), layout="strided"), In((4,))],
+            [In((0, 2), dtype="bool"), In((0, 2)), In((2,))],
+        ],
+        ("float32", "float16", "int32", "bool"),
+    )
+)
+CASES.append(
+    Case(
+        "where-number",
+        lambda c, x: c.where(x, 0.5),
+        lambda c, x: torch.where(c, x, 0.5),
+        [[In((3, 5), dtype="bool"), In((3, 5))]],
+    )
+)
+CASES.append(
+    Case(
+        "masked_fill",
+        lambda x, c: x.masked_fill(c, -1.0),
+        lambda x, c: x.masked_fill(c, -1.0),
+        [[In((3, 5)), In((3, 5), dtype="bool")], [In((3, 5)), In((5,), dtype="bool")]],
+    )
+)
 
 # casts
 for _to in ("bool", "uint8", "int8", "int16", "int32", "int64", *FLOATS):
-    CASES.append(Case(f"cast-{_to}", lambda x, to=_to: x.cast(to), lambda x, to=_to: x.to(getattr(torch, to)),
-                      [[In((3, 7), -100, 100)], [In((), 0, 9)], [In((0,))]] if not _to.startswith("u") else [[In((3, 7), 0, 100)]],
-                      ("float32", "float16", "bfloat16", "float64", "int32", "int8", "uint8", "bool", "int64")))  # fmt: skip
-for _from, _to in (("float32", "int32"), ("int32", "float32"), ("int16", "float16"), ("float64", "int64"),
-                   ("float32", "uint8"), ("int64", "int16"), ("uint8", "float32"), ("int8", "int64")):  # fmt: skip
-    CASES.append(Case(f"bitcast-{_from}-{_to}", lambda x, to=_to: x.bitcast(to),
-                      lambda x, to=_to: x.contiguous().view(getattr(torch, to)),
-                      [[In((3, 8), 0, 100)], [In((8,), 0, 100, layout="strided")]], (_from,), grad=False))  # fmt: skip
+    CASES.append(
+        Case(
+            f"cast-{_to}",
+            lambda x, to=_to: x.cast(to),
+            lambda x, to=_to: x.to(getattr(torch, to)),
+            [[In((3, 7), -100, 100)], [In((), 0, 9)], [In((0,))]]
+            if not _to.startswith("u")
+            else [[In((3, 7), 0, 100)]],
+            ("float32", "float16", "bfloat16", "float64", "int32", "int8", "uint8", "bool", "int64"),
+        )
+    )
+for _from, _to in (
+    ("float32", "int32"),
+    ("int32", "float32"),
+    ("int16", "float16"),
+    ("float64", "int64"),
+    ("float32", "uint8"),
+    ("int64", "int16"),
+    ("uint8", "float32"),
+    ("int8", "int64"),
+):
+    CASES.append(
+        Case(
+            f"bitcast-{_from}-{_to}",
+            lambda x, to=_to: x.bitcast(to),
+            lambda x, to=_to: x.contiguous().view(getattr(torch, to)),
+            [[In((3, 8), 0, 100)], [In((8,), 0, 100, layout="strided")]],
+            (_from,),
+            grad=False,
+        )
+    )
 # Mixed types meet in one that holds both.
 for _a in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32"):
     for _b in ("uint8", "int8", "int64", "float16", "bfloat16", "float32"):
-        CASES.append(Case(f"promote-{_a}-{_b}", lambda x, y: x * y, lambda x, y: x * y,
-                          [[In((5,), 0, 9, dtype=_a, grad=False), In((5,), 0, 9, dtype=_b, grad=False)]], (_a,), grad=False,
-                          scale=100))  # fmt: skip
+        CASES.append(
+            Case(
+                f"promote-{_a}-{_b}",
+                lambda x, y: x * y,
+                lambda x, y: x * y,
+                [[In((5,), 0, 9, dtype=_a, grad=False), In((5,), 0, 9, dtype=_b, grad=False)]],
+                (_a,),
+                grad=False,
+                scale=100,
+            )
+        )

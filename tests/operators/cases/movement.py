@@ -111,8 +111,15 @@ CASES.append(
     )
 )
 CASES.append(Case("cat-self", lambda x: x.cat(x, x * 2), lambda x: torch.cat((x, x, x * 2)), [[In((2, 3))]]))
-CASES.append(Case("cat-special", lambda x, y: x.cat(y), lambda x, y: torch.cat((x, y)),
-                  [[In(values=[float("nan"), -0.0]), In(values=[float("inf"), -float("inf"), 0.0])]], grad=False))  # fmt: skip
+CASES.append(
+    Case(
+        "cat-special",
+        lambda x, y: x.cat(y),
+        lambda x, y: torch.cat((x, y)),
+        [[In(values=[float("nan"), -0.0]), In(values=[float("inf"), -float("inf"), 0.0])]],
+        grad=False,
+    )
+)
 CASES.append(
     Case(
         "stack",
@@ -125,5 +132,11 @@ CASES.append(
     Case("stack-no-axes", lambda x, y: Tensor.stack(x, y), lambda x, y: torch.stack((x, y)), [[In(()), In(())]])
 )
 for _indexing in ("ij", "xy"):
-    CASES.append(Case(f"meshgrid-{_indexing}", lambda x, y, i=_indexing: x.meshgrid(y, indexing=i),
-                      lambda x, y, i=_indexing: torch.meshgrid(x, y, indexing=i), [[In((3,)), In((4,))]]))  # fmt: skip
+    CASES.append(
+        Case(
+            f"meshgrid-{_indexing}",
+            lambda x, y, i=_indexing: x.meshgrid(y, indexing=i),
+            lambda x, y, i=_indexing: torch.meshgrid(x, y, indexing=i),
+            [[In((3,)), In((4,))]],
+        )
+    )

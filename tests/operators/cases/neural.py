@@ -37,8 +37,18 @@ CASES.append(
         scale=5,
     )
 )
-CASES.append(Case("batchnorm", lambda x, w, b, m, v: x.batchnorm(w, b, m, (v + 1e-5).rsqrt()), lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b),
-                  [[In((4, 3, 5, 5)), In((3,)), In((3,)), In((3,), grad=False), In((3,), 0.5, 2, grad=False)], [In((4, 3)), In((3,)), In((3,)), In((3,), grad=False), In((3,), 0.5, 2, grad=False)]], scale=5))  # fmt: skip
+CASES.append(
+    Case(
+        "batchnorm",
+        lambda x, w, b, m, v: x.batchnorm(w, b, m, (v + 1e-5).rsqrt()),
+        lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b),
+        [
+            [In((4, 3, 5, 5)), In((3,)), In((3,)), In((3,), grad=False), In((3,), 0.5, 2, grad=False)],
+            [In((4, 3)), In((3,)), In((3,)), In((3,), grad=False), In((3,), 0.5, 2, grad=False)],
+        ],
+        scale=5,
+    )
+)
 _LOGITS = In((6, 5))
 _CLASSES = In((6,), 0, 4, dtype="int64")
 for _reduction in ("mean", "sum", "none"):

@@ -11,10 +11,15 @@ from tests.operators.case import FLOATS, TORCH_INTS, Case, In
 
 CASES: list[Case] = []
 SHAPES: list[list[In]] = [
-    [In((3, 5, 7))], [In((1, 1, 1))], [In((4, 1, 130))], [In((3, 5, 4), layout="transposed")],
-    [In((3, 5, 4), layout="sliced")], [In((3, 5, 4), layout="strided")], [In((3, 5, 4), layout="flipped")],
+    [In((3, 5, 7))],
+    [In((1, 1, 1))],
+    [In((4, 1, 130))],
+    [In((3, 5, 4), layout="transposed")],
+    [In((3, 5, 4), layout="sliced")],
+    [In((3, 5, 4), layout="strided")],
+    [In((3, 5, 4), layout="flipped")],
     [In((3, 5, 4), layout="expanded")],
-]  # fmt: skip
+]
 AXES: dict[str, Any] = {"all": None, "0": 0, "last": -1, "pair": (0, 2), "middle": 1}
 
 
@@ -33,10 +38,16 @@ def torch_axes(function: Callable[..., Any], axis: Any, ndim: int, keepdim: bool
 def reduce_case(name: str, theirs: Callable[..., Any], dtypes: tuple[str, ...], **rest: Any) -> None:
     for label, axis in AXES.items():
         for keepdim in (False, True) if label in ("all", "pair") else (False,):
-            CASES.append(Case(f"{name}-{label}{'-keepdim' if keepdim else ''}",
-                              lambda x, n=name, a=axis, k=keepdim: getattr(x, n)(axis=a, keepdim=k),
-                              torch_axes(theirs, axis, 3, keepdim), SHAPES, dtypes if label == "pair" else dtypes[:1],
-                              **rest))  # fmt: skip
+            CASES.append(
+                Case(
+                    f"{name}-{label}{'-keepdim' if keepdim else ''}",
+                    lambda x, n=name, a=axis, k=keepdim: getattr(x, n)(axis=a, keepdim=k),
+                    torch_axes(theirs, axis, 3, keepdim),
+                    SHAPES,
+                    dtypes if label == "pair" else dtypes[:1],
+                    **rest,
+                )
+            )
 
 
 reduce_case("sum", lambda x, a, k: torch.sum(x, a, k), (*FLOATS, *TORCH_INTS, "bool"), scale=3)
@@ -69,8 +80,15 @@ for _name, _torch in (("sum", torch.sum), ("prod", torch.prod), ("mean", torch.m
     CASES.append(Case(f"{_name}-no-axes", lambda x, n=_name: getattr(x, n)(), lambda x, f=_torch: f(x), [[In(())]]))
 CASES.append(Case("any-empty", lambda x: x.any(0), lambda x: x.any(0), [[In((0, 3))]], ("bool",), grad=False))
 CASES.append(Case("all-empty", lambda x: x.all(0), lambda x: x.all(0), [[In((0, 3))]], ("bool",), grad=False))
-CASES.append(Case("sum-dtype", lambda x: x.sum(0, dtype="float64"), lambda x: x.sum(0, dtype=torch.float64), [[In((9, 3))]],
-                  ("float32", "int32")))  # fmt: skip
+CASES.append(
+    Case(
+        "sum-dtype",
+        lambda x: x.sum(0, dtype="float64"),
+        lambda x: x.sum(0, dtype=torch.float64),
+        [[In((9, 3))]],
+        ("float32", "int32"),
+    )
+)
 # Ties share the gradient of max and min.
 for _name, _torch in (("max", torch.amax), ("min", torch.amin)):
     CASES.append(
@@ -89,8 +107,16 @@ for _name, _torch in (("max", torch.amax), ("min", torch.amin)):
     )
 for _name in ("argmax", "argmin"):
     for _axis in (None, 0, 1, -1):
-        CASES.append(Case(f"{_name}-{_axis}", lambda x, n=_name, a=_axis: getattr(x, n)(a), lambda x, n=_name, a=_axis: getattr(torch, n)(x, a),
-                          [[In((5, 7))], [In((1, 1))], [In((3, 40), layout="transposed")]], ("float32", "int32", "uint8"), grad=False))  # fmt: skip
+        CASES.append(
+            Case(
+                f"{_name}-{_axis}",
+                lambda x, n=_name, a=_axis: getattr(x, n)(a),
+                lambda x, n=_name, a=_axis: getattr(torch, n)(x, a),
+                [[In((5, 7))], [In((1, 1))], [In((3, 40), layout="transposed")]],
+                ("float32", "int32", "uint8"),
+                grad=False,
+            )
+        )
     CASES.append(
         Case(
             f"{_name}-keepdim",
@@ -103,9 +129,16 @@ for _name in ("argmax", "argmin"):
 
 for _name in ("var", "std"):
     for _correction in (0, 1):
-        CASES.append(Case(f"{_name}-{_correction}", lambda x, n=_name, c=_correction: getattr(x, n)(axis=(0, 2), correction=c),
-                          lambda x, n=_name, c=_correction: getattr(torch, n)(x, (0, 2), correction=c),
-                          [[In((3, 5, 7))], [In((3, 5, 4), layout="transposed")]], ("float32", "float64"), scale=4))  # fmt: skip
+        CASES.append(
+            Case(
+                f"{_name}-{_correction}",
+                lambda x, n=_name, c=_correction: getattr(x, n)(axis=(0, 2), correction=c),
+                lambda x, n=_name, c=_correction: getattr(torch, n)(x, (0, 2), correction=c),
+                [[In((3, 5, 7))], [In((3, 5, 4), layout="transposed")]],
+                ("float32", "float64"),
+                scale=4,
+            )
+        )
     CASES.append(
         Case(
             f"{_name}_mean",
@@ -120,9 +153,16 @@ CASES.append(Case("normalize", lambda x: x.normalize(), torch.nn.functional.norm
 
 for _name in ("softmax", "log_softmax"):
     for _axis in (0, -1):
-        CASES.append(Case(f"{_name}-{_axis}", lambda x, n=_name, a=_axis: getattr(x, n)(a), lambda x, n=_name, a=_axis: getattr(torch, n)(x, a),
-                          [[In((3, 5))], [In((1, 1))], [In((4, 130), -50, 50)], [In((6, 5), layout="transposed")]],
-                          ("float32", "float16", "float64"), scale=4))  # fmt: skip
+        CASES.append(
+            Case(
+                f"{_name}-{_axis}",
+                lambda x, n=_name, a=_axis: getattr(x, n)(a),
+                lambda x, n=_name, a=_axis: getattr(torch, n)(x, a),
+                [[In((3, 5))], [In((1, 1))], [In((4, 130), -50, 50)], [In((6, 5), layout="transposed")]],
+                ("float32", "float16", "float64"),
+                scale=4,
+            )
+        )
 for _axis in (0, 1, (0, 1)):
     CASES.append(
         Case(
@@ -133,16 +173,45 @@ for _axis in (0, 1, (0, 1)):
         )
     )
 _NEG = -float("inf")
-CASES.append(Case("logsumexp-infinite", lambda x: x.logsumexp(1), lambda x: torch.logsumexp(x, 1),
-                  [[In(values=[[_NEG, _NEG], [1.0, _NEG], [float("inf"), 0.0], [200.0, 200.0]])]], grad=False))  # fmt: skip
-CASES.append(Case("logcumsumexp", lambda x: x.logcumsumexp(0), lambda x: torch.logcumsumexp(x, 0),
-                  [[In((7, 3), -20, 20)], [In((1, 1))]], scale=4))  # fmt: skip
-CASES.append(Case("logcumsumexp-infinite", lambda x: x.logcumsumexp(0), lambda x: torch.logcumsumexp(x, 0),
-                  [[In(values=[_NEG, _NEG, 0.0, 0.0])]], grad=False))  # fmt: skip
+CASES.append(
+    Case(
+        "logsumexp-infinite",
+        lambda x: x.logsumexp(1),
+        lambda x: torch.logsumexp(x, 1),
+        [[In(values=[[_NEG, _NEG], [1.0, _NEG], [float("inf"), 0.0], [200.0, 200.0]])]],
+        grad=False,
+    )
+)
+CASES.append(
+    Case(
+        "logcumsumexp",
+        lambda x: x.logcumsumexp(0),
+        lambda x: torch.logcumsumexp(x, 0),
+        [[In((7, 3), -20, 20)], [In((1, 1))]],
+        scale=4,
+    )
+)
+CASES.append(
+    Case(
+        "logcumsumexp-infinite",
+        lambda x: x.logcumsumexp(0),
+        lambda x: torch.logcumsumexp(x, 0),
+        [[In(values=[_NEG, _NEG, 0.0, 0.0])]],
+        grad=False,
+    )
+)
 
 for _axis in (0, 1, -1):
-    CASES.append(Case(f"cumsum-{_axis}", lambda x, a=_axis: x.cumsum(a), lambda x, a=_axis: torch.cumsum(x, a),
-                      [[In((5, 7))], [In((1, 1))], [In((3, 70))], [In((70, 3), layout="transposed")], [In((0, 3))]], ("float32", "int32", "bool"), scale=5))  # fmt: skip
+    CASES.append(
+        Case(
+            f"cumsum-{_axis}",
+            lambda x, a=_axis: x.cumsum(a),
+            lambda x, a=_axis: torch.cumsum(x, a),
+            [[In((5, 7))], [In((1, 1))], [In((3, 70))], [In((70, 3), layout="transposed")], [In((0, 3))]],
+            ("float32", "int32", "bool"),
+            scale=5,
+        )
+    )
 CASES.append(Case("cumsum-long", lambda x: x.cumsum(0), lambda x: torch.cumsum(x, 0), [[In((3000,))]], scale=20))
 CASES.append(
     Case(
@@ -175,8 +244,16 @@ CASES.append(
     )
 )
 for _descending in (False, True):
-    CASES.append(Case(f"sort-{_descending}", lambda x, d=_descending: x.sort(1, d), lambda x, d=_descending: tuple(torch.sort(x, 1, d, stable=True)),
-                      [[In((3, 7))], [In((2, 8), step=1.0)], [In((1, 1))], [In((2, 33), -99, 99)]], ("float32", "int32"), grad=True))  # fmt: skip
+    CASES.append(
+        Case(
+            f"sort-{_descending}",
+            lambda x, d=_descending: x.sort(1, d),
+            lambda x, d=_descending: tuple(torch.sort(x, 1, d, stable=True)),
+            [[In((3, 7))], [In((2, 8), step=1.0)], [In((1, 1))], [In((2, 33), -99, 99)]],
+            ("float32", "int32"),
+            grad=True,
+        )
+    )
 CASES.append(
     Case(
         "sort-nan",

@@ -25,8 +25,16 @@ def conv(
 ) -> None:
     spatial = len(w) - 2
     mine = {**options, **(ours or {})}
-    CASES.append(Case(f"conv-{name}", lambda a, b, c: a.conv2d(b, c, **mine), lambda a, b, c: CONV[spatial](a, b, c, **options),
-                      [[In(x, layout=layout), In(w), In((w[0],))]], dtypes, scale=5))  # fmt: skip
+    CASES.append(
+        Case(
+            f"conv-{name}",
+            lambda a, b, c: a.conv2d(b, c, **mine),
+            lambda a, b, c: CONV[spatial](a, b, c, **options),
+            [[In(x, layout=layout), In(w), In((w[0],))]],
+            dtypes,
+            scale=5,
+        )
+    )
 
 
 conv("plain", (2, 3, 7, 6), (4, 3, 3, 3), dtypes=("float32", "float16", "float64"))
@@ -57,8 +65,15 @@ CASES.append(Case("conv-no-bias", lambda a, b: a.conv2d(b), F.conv2d, [[In((2, 3
 def transposed(name: str, x: tuple[int, ...], w: tuple[int, ...], **options: Any) -> None:
     spatial = len(w) - 2
     out = w[1] * options.get("groups", 1)
-    CASES.append(Case(f"conv_transpose-{name}", lambda a, b, c: a.conv_transpose2d(b, c, **options), lambda a, b, c: TRANSPOSED[spatial](a, b, c, **options),
-                      [[In(x), In(w), In((out,))]], scale=5))  # fmt: skip
+    CASES.append(
+        Case(
+            f"conv_transpose-{name}",
+            lambda a, b, c: a.conv_transpose2d(b, c, **options),
+            lambda a, b, c: TRANSPOSED[spatial](a, b, c, **options),
+            [[In(x), In(w), In((out,))]],
+            scale=5,
+        )
+    )
 
 
 transposed("plain", (2, 3, 5, 4), (3, 4, 3, 3))
@@ -72,11 +87,17 @@ transposed("3d", (1, 2, 3, 2, 3), (2, 2, 2, 2, 2), stride=2)
 
 _POOL = [[In((2, 3, 7, 6))], [In((1, 1, 4, 4))], [In((2, 2, 6, 7), layout="transposed")]]
 for _name, _mine, _theirs in [
-    ("plain", {}, {"kernel_size": 2}), ("kernel", {"kernel_size": (3, 2)}, {"kernel_size": (3, 2)}), ("stride", {"kernel_size": 3, "stride": 1}, {"kernel_size": 3, "stride": 1}),
+    ("plain", {}, {"kernel_size": 2}),
+    ("kernel", {"kernel_size": (3, 2)}, {"kernel_size": (3, 2)}),
+    ("stride", {"kernel_size": 3, "stride": 1}, {"kernel_size": 3, "stride": 1}),
     ("padding", {"kernel_size": 3, "stride": 2, "padding": 1}, {"kernel_size": 3, "stride": 2, "padding": 1}),
     ("ceil", {"kernel_size": 3, "stride": 2, "ceil_mode": True}, {"kernel_size": 3, "stride": 2, "ceil_mode": True}),
-    ("ceil-padding", {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}),
-]:  # fmt: skip
+    (
+        "ceil-padding",
+        {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True},
+        {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True},
+    ),
+]:
     CASES.append(
         Case(
             f"max_pool2d-{_name}",
