@@ -115,7 +115,12 @@ class Search:
     def stored_cells(self, cells: Sequence[Cell]) -> list[Cell]:
         """Cells whose value somebody outside needs."""
         numbers = {c.number for c in cells}
-        return [c for c in cells if c.root in self.steps.forced or any(u not in numbers for u in self.users[c.number])]
+        return [
+            c
+            for c in cells
+            if c.root in self.steps.forced
+            or (c.number not in self.copied and any(u not in numbers for u in self.users[c.number]))
+        ]
 
     def merged(self, first: int, second: int) -> tuple[list[Cell], list[Cell], Verdict]:
         """What merging two kernels would give."""
