@@ -72,7 +72,7 @@ class _Accumulators:
             waits = [self.updates[self.new[s]] for s in node.src if s.op is Op.REDUCE]
             if waits:
                 program.after[made] = waits
-        stores = [self.new[s] for s in self.sink.src]
+        stores = list(dict.fromkeys(self.new[s] for s in self.sink.src))
         self._order_stores(stores)
         program.roots = stores
         return program

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 from gradlet.base.errors import ArgumentError
 from gradlet.base.settings import scope
+from gradlet.codegen.loops import merge_adjacent, separate
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, Tail
 from gradlet.optimize.actions import apply
@@ -164,3 +167,21 @@ def test_noopt_applies_nothing() -> None:
 
     with scope(NOOPT=1):
         assert pipeline.lower(kernels.matmul().sink, AVX512).opts == ()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_schedules_of_several_opts(seed: int) -> None:
+    """Whatever `apply` accepts, in any combination, lowers to a right program."""
+    choose = random.Random(seed)
+    kernel = SMALL[choose.choice(list(SMALL))]()
+    sink, opts = separate(merge_adjacent(kernel.sink)), []
+    for _ in range(5):
+        opt = choose.choice(list(single_opts(sink)))
+        try:
+            sink = apply(sink, [opt], AVX512)
+        except ArgumentError:
+            continue
+        opts.append(opt)
+        if math.prod(r.src[0].arg for r in kernel_ranges(sink) if r.arg.kind is AxisKind.UNROLL) > 40:
+            break
+    check_linear(kernel, AVX512, with_opts(kernel.sink, *opts))
