@@ -17,6 +17,7 @@ from gradlet.target.target import Target
 HEAVY = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.POW})
 SHORT = 16  # iterations of a reduce that are written out
 MAX_BODY = 600  # nodes in the copies of a loop body
+BLOCK = 8  # side of the blocks that a transposition goes by
 PARALLEL_LAUNCHES = 4  # a kernel is worth several threads when it takes this many launches' time on one
 
 
@@ -145,6 +146,7 @@ def _vectorize_outputs(facts: KernelFacts, plan: Plan, busy: set[UOp]) -> None:
             continue
         best = max(candidates, key=lambda r: (_total(facts, accesses, r), r.arg.number))
         if _total(facts, accesses, best) <= _gathers(facts, accesses, best):
+            _block(facts, plan, accesses, candidates)
             continue
         size = plan.size(best)
         if size < 4:
@@ -157,6 +159,15 @@ def _meets_lanes(facts: KernelFacts, plan: Plan, loop: UOp) -> bool:
     """Whether another store's values depend on this range together with one that has lanes already."""
     nodes = (n for n in facts.order if n.op is not Op.SINK)
     return any(loop in facts.ranges[n] and not plan.lanes.isdisjoint(facts.ranges[n]) for n in nodes)
+
+
+def _block(facts: KernelFacts, plan: Plan, accesses: Sequence[Access], candidates: Sequence[UOp]) -> None:
+    """A transposition: square blocks of single elements, so that every cache line is used while it is near."""
+    for stores in (True, False):
+        for loop in candidates:
+            along = any(a.is_store is stores and loop in a.ranges and facts.stride(a, loop) == 1 for a in accesses)
+            if along and plan.size(loop) >= BLOCK and plan.blocks(loop) == plan.size(loop):
+                plan.unroll(loop, BLOCK)
 
 
 def _total(facts: KernelFacts, accesses: Sequence[Access], loop: UOp) -> int:
