@@ -12,7 +12,7 @@ from math import prod
 from typing import Final
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import ELEMENTWISE, SCALAR_LEAVES, Op
+from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op
 from gradlet.schedule.axes import Axes
 from gradlet.schedule.moves import BIJECTIVE
 from gradlet.schedule.steps import Steps
@@ -20,6 +20,9 @@ from gradlet.target.target import Target
 
 MAX_STEPS: Final = 512  # in one kernel; more costs compile time and registers, and saves nothing
 MAX_OPERANDS: Final = 128
+
+# Work of finding out whether an element exists, and which it is.
+_GUARD_WORK: Final = {Op.PAD: 4, Op.WINDOW: 1, Op.UNWINDOW: 8}
 
 Atoms = frozenset[int]
 NOTHING: Final[Atoms] = frozenset()
@@ -209,9 +212,9 @@ def describe(cell: Cell, steps: Steps) -> None:
         cell.points = prod(reduce.src[0].shape)
     for step in cell.members:
         inside = cell.sections[step]
-        work = _WEIGHT.get(step.op, 1)
+        work = _WEIGHT.get(step.op, 1) + sum(guard_work(operand) for operand, _ in steps.reads[step])
         if step is reduce:
-            cell.inner_work += 1
+            cell.inner_work += work
         elif inside:
             cell.inner_work += work
         else:
@@ -223,6 +226,15 @@ def describe(cell: Cell, steps: Steps) -> None:
             read = describe_read(operand, source, step, axes, inside or step is reduce)
             cell.reads.append(read)
     cell.contraction = reduce is not None and is_contraction(cell)
+
+
+def guard_work(operand: UOp) -> int:
+    """Work of the index arithmetic that movement ops need for one element, where it is more than a stride."""
+    work = 0
+    while operand.op in MOVEMENT:
+        work += _GUARD_WORK.get(operand.op, 0)
+        operand = operand.src[0]
+    return work
 
 
 def describe_read(operand: UOp, source: UOp, step: UOp, axes: Axes, inside: bool) -> Read:

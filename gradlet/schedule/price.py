@@ -30,6 +30,7 @@ class Place:
     atoms: Atoms
     points: int
     contraction: bool
+    user: int = -1  # number of the cell whose reduce it is, -1 at an output
 
 
 @dataclass
@@ -172,7 +173,7 @@ class Pricer:
                 if inside:
                     loops = frozenset(user.loops)
                     key = (depth[user.number], loops)
-                    mine[key] = Place(key, loops, user.points, user.contraction)
+                    mine[key] = Place(key, loops, user.points, user.contraction, user.number)
                 else:
                     mine.update(places[user.number])
             if not mine or (cell.reduce is not None and not self._reduce_fits(cell, mine, broadcasts)):
@@ -205,15 +206,17 @@ class Pricer:
             sizes.update(cell.loops)
         inside = {c.root for c in cells}
         nest = list(stored[0].loops)
+        runs = count_runs(cells, places, outer)
         work = 0
         reading: dict[object, dict[tuple[int, Atoms], None]] = {}
         largest: dict[object, tuple[int, Atoms]] = {}
         for cell in cells:
             mine = places[cell.number]
             if cell.reduce is not None:
-                work += cell.inner_work * cell.points + cell.outer_work * cell.out_points
+                once = cell.inner_work * cell.points + cell.outer_work * cell.out_points
+                work += once * runs[cell.number]
             else:
-                times = sum(self._evaluations(cell, p, chain, nest) for p in mine.values())
+                times = sum(self._evaluations(cell, p, chain, nest) * runs[p.user] for p in mine.values())
                 work += (cell.inner_work + cell.outer_work) * times
             for read in cell.reads:
                 if read.source in inside:
@@ -255,6 +258,21 @@ class Pricer:
         compute = compute * target.cores // used
         # Arithmetic hides behind memory traffic only in part.
         return self.launch + max(compute, memory) + min(compute, memory) // 2
+
+
+def count_runs(
+    cells: Sequence[Cell], places: dict[int, dict[tuple[int, Atoms], Place]], outer: Atoms
+) -> dict[int, int]:
+    """How many times a kernel computes each whole reduce: once where its results belong to the outer loops that all
+    share, else once in each of the loop nests that need it."""
+    runs: dict[int, int] = {-1: 1}
+    for cell in reversed(cells):
+        mine = places[cell.number].values()
+        if cell.reduce is not None and cell.kept <= outer:
+            runs[cell.number] = 1
+        else:
+            runs[cell.number] = sum(runs[p.user] for p in mine)
+    return runs
 
 
 def depths(cells: Sequence[Cell]) -> dict[int, int]:

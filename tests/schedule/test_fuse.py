@@ -45,6 +45,9 @@ from tests.schedule.helpers import (
 )  # fmt: skip
 
 
+KINDS = ("unary", "binary", "binary", "sum", "mean", "move", "move", "matmul", "gather", "keep", "pool")
+
+
 def random_graph(seed: int) -> list[UOp]:
     """A few roots over shared nodes of all kinds."""
     rng = random.Random(seed)
