@@ -51,7 +51,10 @@ def _continues(total: UOp, term: UOp) -> bool:
     """`total` is in normal form and `term` simply stands after its last term."""
     before = total.src[1] if total.op is Op.ADD else total
     before, after = _base(before), _base(term)
-    if before.op in _SUM_PARTS or after.op in _SUM_PARTS or after.op in (Op.MOD, Op.IDIV):
+    if before.op in _SUM_PARTS or after.op in _SUM_PARTS:
+        return False
+    # A quotient or remainder may have its counterpart among the terms.
+    if after.op is Op.IDIV and total.mask & _MOD or after.op is Op.MOD and total.mask & (_MOD | _IDIV):
         return False
     return compare(before, after) < 0
 
@@ -60,6 +63,8 @@ def _base(term: UOp) -> UOp:
     return term.src[0] if term.op is Op.MUL and term.src[1].op is Op.CONST else term
 
 
+_MOD: Final = 1 << Op.MOD
+_IDIV: Final = 1 << Op.IDIV
 _SUM_PARTS: Final = frozenset({Op.ADD, Op.CONST})
 
 
