@@ -22,7 +22,8 @@ FIRST = {
     "tinygrad": "from tinygrad import Tensor; assert (Tensor([1.0, 2, 3]) + 1).tolist() == [2, 3, 4]",
     "gradlet": "from gradlet import Tensor; assert (Tensor([1.0, 2, 3]) + 1).tolist() == [2, 3, 4]",
 }
-RSS = "; import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+# Of this process alone: getrusage would count what the parent held when it forked.
+PEAK = "; print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1])"
 
 DISPATCH_TORCH = """
 import json, timeit, torch
@@ -120,7 +121,7 @@ def start_up(names: list[str], pythons: dict[str, str], rounds: int) -> list[str
                     samples[name]["bare"].append(wall(python, "pass", env)[0])
                     samples[name]["import"].append(wall(python, f"import {name}", env)[0])
                     samples[name]["cold"].append(wall(python, FIRST[name], env)[0])
-                    seconds, output = wall(python, FIRST[name] + RSS, env)
+                    seconds, output = wall(python, FIRST[name] + PEAK, env)
                     samples[name]["warm"].append(seconds)
                     memory[name] = int(output.split()[-1])
                 except harness.MeasurementError as error:

@@ -47,9 +47,8 @@ def graph_core(peers: str | None) -> str:
     command = [sys.executable, str(script), *(["--peers", peers] if peers else [])]
     environment = {**os.environ, "PYTHONPATH": str(harness.HERE.parent), "DEV": "CPU"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1200)
-    if done.returncode:
-        return f"failed: {done.stderr.strip().splitlines()[-1]}"
-    return done.stdout.strip()
+    remark = f"\n\n{done.stderr.strip().splitlines()[-1]}" if done.returncode and done.stderr.strip() else ""
+    return done.stdout.strip() + remark
 
 
 def main() -> None:
