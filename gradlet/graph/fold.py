@@ -23,7 +23,8 @@ def fold(op: Op, dtype: DType, values: Sequence[Scalar], source: DType | None = 
     """
     if op in _SPECIAL:
         if op is Op.CAST:
-            return as_scalar(values[0], dtype)
+            narrow_float = dtype.kind == "f" and dtype.name != "float64"
+            return as_scalar(_sticky(int(values[0])) if narrow_float and type(values[0]) is int else values[0], dtype)
         if op is Op.BITCAST:
             return None if source is None else bitcast(values[0], source, dtype)
         if not 0 <= values[1] < dtype.bits:
@@ -53,6 +54,20 @@ def bitcast(value: Scalar, source: DType, dtype: DType) -> Scalar | None:
         return data != b"\0"
     read: Scalar = struct.unpack(_STORAGE[dtype.name], data)[0]
     return read
+
+
+def _sticky(value: int) -> int:
+    """An integer that float64 holds exactly and that rounds to narrower floats as `value` does.
+
+    Rounding to float64 first would round twice: the dropped bits are kept as one bit that decides ties.
+    """
+    dropped = abs(value).bit_length() - 53
+    if dropped <= 0:
+        return value
+    kept = abs(value) >> dropped
+    if abs(value) & ((1 << dropped) - 1):
+        kept |= 1
+    return (kept << dropped) * (1 if value > 0 else -1)
 
 
 def _divide(x: float, y: float) -> float:

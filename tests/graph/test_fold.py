@@ -82,6 +82,14 @@ def test_cast_and_bitcast(source):
                 assert same(folded, numeric.apply(Op.BITCAST, dtype, [array], source).item()), (x, dtype)
 
 
+def test_large_integers_round_once():
+    rng = np.random.default_rng(5)
+    ties = [2**60 + 2**36, 2**60 + 2**36 + 1, 2**60 + 2**36 - 1, -(2**60) - 2**36 - 1, 2**62 + 2**38 + 1, 2**63 - 1]
+    for value in [*ties, *map(int, rng.integers(-(2**63), 2**63 - 1, 300))]:
+        expected = np.int64(value).astype(np.float32).item()
+        assert fold(Op.CAST, dtypes.float32, (value,)) == expected, value
+
+
 def test_rounding_and_wrapping():
     assert fold(Op.ADD, dtypes.int8, (127, 1)) == -128
     assert fold(Op.ADD, dtypes.index, (2**62, 2**62)) == 2**63
