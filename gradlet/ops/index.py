@@ -11,7 +11,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError, IndexingError, ShapeError
 from gradlet.ops.arguments import axis_number, broadcast_shapes
 from gradlet.ops.create import CreateMixin
-from gradlet.ops.op import AxesArg, Op, identity_element
+from gradlet.ops.op import AxesArg, Op, ShapeArg, ShrinkArg, identity_element
 
 SCATTER_OPS: Final = {
     "sum": Op.ADD, "add": Op.ADD, "prod": Op.MUL, "multiply": Op.MUL, "amax": Op.MAX, "amin": Op.MIN, "mean": Op.ADD,
@@ -86,7 +86,9 @@ class IndexMixin(CreateMixin):
             if not -size <= index < size:
                 raise IndexingError(f"index {index} is out of range for axis 0 of size {size}")
             row = index + size if index < 0 else index
-            return self.shrink(((row, row + 1),)).reshape(self.shape[1:])
+            rest = self.shape[1:]
+            box = self.move(Op.SHRINK, ShrinkArg(((row, row + 1), *[(0, s) for s in rest])))
+            return box.move(Op.RESHAPE, ShapeArg(rest))
         plan = self.index_plan(index)
         basic: Self = plan.basic
         return basic.gather_axes(plan.tensors) if plan.tensors else basic

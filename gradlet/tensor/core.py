@@ -21,7 +21,7 @@ from gradlet.ops.op import DeviceArg, Op, ReduceAxesArg, ScatterArg, ShapeArg, V
 from gradlet.runtime.buffer import Buffer, bind, buffer_of, new_buffer_node
 from gradlet.runtime.device import Device
 from gradlet.tensor import hostdata, random_state, writes
-from gradlet.tensor.nodes import no_leaf, node_cast, place_of, spread, type_for_integer
+from gradlet.tensor.nodes import no_leaf, node_cast, number_node, place_of, spread, type_for_integer
 
 _CONST: Final = Op.CONST
 _BIND: Final = Op.BIND
@@ -169,7 +169,7 @@ class LazyTensor(NeuralMixin):
                 dtype = type_for_integer(value, dtype)
         elif kind is not bool:
             return coerce_other(self, value)
-        return wrap(UOp.const(dtype, value), None)
+        return wrap(number_node(value, dtype), None)
 
     def alu(self, op: Op, *others: Any) -> Self:
         """Apply an element-wise op after type promotion and broadcasting.
@@ -198,13 +198,13 @@ class LazyTensor(NeuralMixin):
         elif op is _FDIV or op is _POW:
             dtype = dtypes.default_float
             a, b = node_cast(a, dtype), node_cast(b, dtype)
-        left, right = a.shape, b.shape
-        if left != right:
-            shape = broadcast_shapes((left, right), op.name.lower())
+        shape, right = a.shape, b.shape
+        if shape != right and b.op is not _CONST:
+            left, shape = shape, right if a.op is _CONST else broadcast_shapes((shape, right), op.name.lower())
             a, b = spread(a, left, shape), spread(b, right, shape)
-        elif not left and a.op is _CONST and b.op is _CONST:
-            pass
-        return wrap(mk(op, _BOOL if _CMPLT <= op <= _CMPNE else dtype, (a, b), None), place)
+        node = mk(op, _BOOL if _CMPLT <= op <= _CMPNE else dtype, (a, b), None)
+        node._shape = shape  # known here; inferring it again would cost as much as the rest
+        return wrap(node, place)
 
     def _unary(self, op: Op) -> Self:
         node = self.uop
@@ -213,7 +213,9 @@ class LazyTensor(NeuralMixin):
                 return self
             if op in _FLOAT_UNARY:
                 node = node_cast(node, dtypes.default_float)
-        return wrap(mk(op, node.dtype, (node,), None), self._place)
+        result = mk(op, node.dtype, (node,), None)
+        result._shape = node.shape
+        return wrap(result, self._place)
 
     def _where(self, if_true: Any, if_false: Any) -> Self:
         condition = self if self.uop.dtype is _BOOL else self.ne(0)
@@ -225,7 +227,9 @@ class LazyTensor(NeuralMixin):
         shapes = [n.shape for n in nodes]
         shape = broadcast_shapes(shapes, "where")
         src = tuple([spread(n, s, shape) for n, s in zip(nodes, shapes)])
-        return wrap(mk(Op.WHERE, dtype, src, None), place)
+        node = mk(_WHERE, dtype, src, None)
+        node._shape = shape
+        return wrap(node, place)
 
     def where(self, if_true: Any, if_false: Any) -> Self:
         """`if_true` where this is True (not zero), else `if_false`; all three broadcast.

@@ -97,10 +97,15 @@ def pack(flat: Sequence[Any], dtype: DType) -> Any:
 def from_python(value: Any, dtype: DType | None) -> HostData:
     """Numbers and nested lists."""
     flat, shape = flatten(value)
+    if any(hasattr(item, "uop") for item in flat):
+        raise DTypeError("a list of tensors is no data; join them with Tensor.stack or Tensor.cat")
     if any(hasattr(item, "__array__") for item in flat):
         import numpy as np
 
-        return from_array(np.array(value), dtype)
+        try:
+            return from_array(np.array(value), dtype)
+        except ValueError:
+            raise ShapeError("nested lists are ragged: arrays and numbers of different shapes meet") from None
     natural = type_of(flat)
     chosen = natural if dtype is None else dtype
     return HostData(pack(flat, chosen), chosen, shape)

@@ -18,6 +18,23 @@ _EXPAND: Final = Op.EXPAND
 _CAST: Final = Op.CAST
 
 
+# Constants that were asked for lately: making one converts the number to its exact value in the type.
+_numbers: dict[tuple[DType, type, object], UOp] = {}
+_NUMBERS_KEPT: Final = 512
+
+
+def number_node(value: bool | int | float, dtype: DType) -> UOp:
+    """A Python number as a constant."""
+    # The sign of a zero is not seen by comparing.
+    key = (dtype, value.__class__, value or repr(value))
+    node = _numbers.get(key)
+    if node is None:
+        node = UOp.const(dtype, value)
+        if len(_numbers) < _NUMBERS_KEPT:
+            _numbers[key] = node
+    return node
+
+
 def node_cast(node: UOp, dtype: DType) -> UOp:
     """A node as another type; constants are converted at once."""
     if node.dtype is dtype:
