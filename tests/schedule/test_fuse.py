@@ -44,7 +44,6 @@ from tests.schedule.helpers import (
     window,
 )  # fmt: skip
 
-
 KINDS = ("unary", "binary", "binary", "sum", "mean", "move", "move", "matmul", "gather", "keep", "pool")
 
 
