@@ -80,7 +80,7 @@ def base_buffer(node: UOp) -> UOp:
 
 def schedule(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> Schedule:
     """The kernels that would compute these roots."""
-    return create_schedule(resolve(roots), target_of, resolve(live))
+    return create_schedule(resolve(roots), target_of, resolve(live), default_device=Device.DEFAULT)
 
 
 def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
@@ -96,7 +96,7 @@ def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
     resolved = resolve(roots)
     with report.realize_totals():
         start = time.perf_counter()
-        plan = create_schedule(resolved, target_of, resolve(live))
+        plan = create_schedule(resolved, target_of, resolve(live), default_device=Device.DEFAULT)
         if events.active():
             kernels = sum(isinstance(c, KernelCall) for c in plan.calls)
             copies = len(plan.calls) - kernels

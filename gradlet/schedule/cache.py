@@ -55,7 +55,9 @@ class ScheduleCache:
     def __init__(self) -> None:
         self.entries: OrderedDict[Hashable, Entry] = OrderedDict()
 
-    def ask(self, roots: Sequence[UOp], target_of: Callable[[str], Target], live: Sequence[UOp]) -> Question:
+    def ask(
+        self, roots: Sequence[UOp], target_of: Callable[[str], Target], live: Sequence[UOp], default_device: str
+    ) -> Question:
         """Look a graph up."""
         held, extra = held_nodes(roots, live)
         extra.sort(key=lambda n: n.uid)
@@ -64,7 +66,7 @@ class ScheduleCache:
         bits = tuple([leaf in held for leaf in leaves]) if held else ()
         devices = dict.fromkeys([leaf.arg.device for leaf in leaves if leaf.op is Op.BUFFER])
         targets = tuple([(device, target_of(device).key, target_of(device).cores) for device in devices])
-        key = (structure, len(roots), bits, targets, settings.schedule_key(), settings.DEV.value)
+        key = (structure, len(roots), bits, targets, settings.schedule_key(), default_device)
         return Question(self, key, asked, leaves)
 
 

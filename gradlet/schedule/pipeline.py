@@ -146,6 +146,7 @@ def create_schedule(
     target_of: Callable[[str], Target],
     live: Sequence[UOp] = (),
     observers: Sequence[Observer] = (),
+    default_device: str = "CPU",
 ) -> Schedule:
     """The kernel calls that compute the roots.
 
@@ -154,14 +155,15 @@ def create_schedule(
         target_of: facts about a device, by its name.
         live: other graphs still in use; they keep seeing the values they were built on.
         observers: called after every pass; a schedule from the cache runs no pass.
+        default_device: where constants are stored when nothing says otherwise.
     """
     with no_gc():
         if not settings.SCHEDULE_CACHE or observers:
-            return make_schedule(roots, target_of, live, observers)
-        question = _cache.ask(roots, target_of, live)
+            return make_schedule(roots, target_of, live, observers, default_device)
+        question = _cache.ask(roots, target_of, live, default_device)
         found = question.answer()
         if found is None:
-            found = make_schedule(roots, target_of, live)
+            found = make_schedule(roots, target_of, live, (), default_device)
             question.remember(found)
         return found
 
@@ -171,17 +173,13 @@ def make_schedule(
     target_of: Callable[[str], Target],
     live: Sequence[UOp] = (),
     observers: Sequence[Observer] = (),
+    default_device: str = "CPU",
 ) -> Schedule:
     """Like `create_schedule`, always from scratch."""
     writes = [n for n in toposort((*roots, *live)) if n.op is Op.WRITE]
     asked = [*roots, *live, *writes]
-    context = Context(asked, len(roots), len(live), target_of, default_device())
+    context = Context(asked, len(roots), len(live), target_of, default_device)
     PIPELINE.run(sink(asked), context, observers)
     used = {v for call in context.calls if isinstance(call, KernelCall) for v in call.variables}
     values = {v: value for v, value in context.values.items() if v in used}
     return Schedule(tuple(context.calls), context.results, values)
-
-
-def default_device() -> str:
-    """Where constants are stored when nothing says otherwise."""
-    return settings.DEV.value or "CPU"
