@@ -60,7 +60,7 @@ def refuse_in_capture(what: str, remedy: str) -> None:
 
 def target_of(device: str) -> Target:
     """Facts about a device, for the scheduler's prices."""
-    return Device[device].target  # type: ignore[no-any-return]
+    return Device[device].target
 
 
 def resolve(roots: Sequence[UOp]) -> list[UOp]:
@@ -125,8 +125,8 @@ def overwritten_buffers(plan: Schedule, roots: Sequence[UOp]) -> set[UOp]:
 def _forget_overwritten(plan: Schedule, roots: Sequence[UOp], live: Sequence[UOp], results: dict[UOp, UOp]) -> None:
     """After a buffer was overwritten, an expression of it means something else than before.
 
-    Live graphs that hold such an expression are replaced at once (they join `results`), and no memory of it is kept: the
-    same nodes built again are a new computation.
+    Live graphs that hold such an expression are replaced at once (they join `results`), and no memory of it is kept:
+    the same nodes built again are a new computation.
     """
     overwritten = overwritten_buffers(plan, roots)
     if not overwritten:
