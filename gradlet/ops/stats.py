@@ -259,6 +259,8 @@ class StatsMixin(IndexMixin):
     def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
         """Values in order along `dim` and their places (int64). Equal values keep their order; NaN counts as largest.
 
+        Work grows with the square of the size of `dim`.
+
         >>> [t.tolist() for t in Tensor([3, 1, 2]).sort()]
         [[1, 2, 3], [1, 2, 0]]
         """
@@ -297,53 +299,24 @@ class StatsMixin(IndexMixin):
         return values._box(axis, 0, k), places._box(axis, 0, k)
 
     def _order(self, descending: bool) -> Self:
-        """Places along the last axis in sorted order, by a stable bitonic network on (value, place)."""
-        size = self.shape[-1]
-        places = self.const_like(0, dtype=dtypes.int32).add(self.positions_along(self.ndim - 1))
+        """Places along the last axis in sorted order: an element's rank is how many come before it.
+
+        The comparisons grow with the square of the axis, in one pass and without memory of their own.
+        """
+        size, last = self.shape[-1], self.ndim - 1
+        places = self.positions_along(last)
         if size <= 1 or 0 in self.shape:
-            return places.cast(dtypes.int64)
-        levels = (size - 1).bit_length()
-        full = 1 << levels
-        pads = [None] * (self.ndim - 1) + [(0, full - size)]
-        keys = self.detach()
-        places = places.pad(pads, value=dtypes.int32.max)
-        keys = keys.pad(pads, value=0)
-        for level in range(levels):
-            # Blocks of 2 ** (level + 1): the first step compares mirrored places, so all blocks run upward.
-            for step in range(level, -1, -1):
-                keys, places = _exchange(keys, places, 1 << step, step == level, descending)
-        return places.shrink([None] * (self.ndim - 1) + [(0, size)]).cast(dtypes.int64)
-
-
-def _exchange(keys: Any, places: Any, half: int, mirrored: bool, descending: bool) -> tuple[Any, Any]:
-    """One step of the network: pairs `half` apart (or mirrored in their block) are put in order."""
-    shape = keys.shape
-    split = shape[:-1] + (shape[-1] // (2 * half), 2, half)
-    axis = len(split) - 2
-    pieces = []
-    for source in (keys, places):
-        left, right = source.reshape(split).split(1, axis)
-        pieces.append((left, right.flip(-1) if mirrored else right))
-    (low_key, high_key), (low_place, high_place) = pieces
-    swap = _comes_first(high_key, high_place, low_key, low_place, descending)
-    result = []
-    for low, high in pieces:
-        first, second = swap.where(high, low), swap.where(low, high)
-        if mirrored:
-            second = second.flip(-1)
-        result.append(first.cat(second, dim=axis).reshape(shape).contiguous())
-    return result[0], result[1]
-
-
-def _comes_first(key: Any, place: Any, other_key: Any, other_place: Any, descending: bool) -> Any:
-    """Whether (key, place) comes before the other; padding has the largest place number and always comes last."""
-    first = other_key.lt(key) if descending else key.lt(other_key)
-    same = key.eq(other_key)
-    if key.dtype.is_float:
-        nan, other_nan = key.isnan(), other_key.isnan()
-        same = same.bitwise_or(nan.bitwise_and(other_nan))
-        alone = nan.bitwise_and(other_nan.logical_not()) if descending else other_nan.bitwise_and(nan.logical_not())
-        first = first.bitwise_or(alone)
-    before = first.bitwise_or(same.bitwise_and(place.lt(other_place)))
-    padding, other_padding = place.eq(dtypes.int32.max), other_place.eq(dtypes.int32.max)
-    return other_padding.bitwise_and(padding.logical_not()).bitwise_or(before.bitwise_and(padding.logical_not()))
+            return self.const_like(0, dtype=dtypes.int64)
+        source = self.detach()
+        here, there = source.unsqueeze(-1), source.unsqueeze(-2)
+        before = here.lt(there) if descending else there.lt(here)
+        same = here.eq(there)
+        if self.dtype.is_float:
+            nan, other = here.isnan(), there.isnan()
+            alone = other.bitwise_and(nan.logical_not()) if descending else nan.bitwise_and(other.logical_not())
+            before, same = before.bitwise_or(alone), same.bitwise_or(nan.bitwise_and(other))
+        earlier = places.unsqueeze(-2).lt(places.unsqueeze(-1))
+        before = before.bitwise_or(same.bitwise_and(earlier))
+        rank = before.cast(dtypes.int32).reduce_over(Op.ADD, -1, False, "sort")
+        start = self.const_like(0, dtype=dtypes.int32)
+        return start._scatter(last, rank, places.expand(rank.shape), None, "sort").cast(dtypes.int64)

@@ -29,6 +29,8 @@ _VARIABLE: Final = Op.VARIABLE
 _RESHAPE: Final = Op.RESHAPE
 _EXPAND: Final = Op.EXPAND
 _CAST: Final = Op.CAST
+_ADD: Final = Op.ADD
+_MUL: Final = Op.MUL
 _FDIV: Final = Op.FDIV
 _POW: Final = Op.POW
 _WHERE: Final = Op.WHERE
@@ -195,6 +197,8 @@ class LazyTensor(NeuralMixin):
         if dtype.kind == "f":
             if _BITS >> op & 1:
                 raise DTypeError(f"{op.name.lower()}: bits of {dtype} are not defined; cast to an integer or bitcast")
+        elif dtype is _BOOL and (op is _ADD or op is _MUL):
+            op = Op.OR if op is _ADD else Op.AND
         elif op is _FDIV or op is _POW:
             dtype = dtypes.default_float
             a, b = node_cast(a, dtype), node_cast(b, dtype)
@@ -284,7 +288,7 @@ class LazyTensor(NeuralMixin):
     def const_like(self, value: Any, shape: Shape | None = None, dtype: DType | None = None) -> Self:
         """The same value everywhere."""
         chosen = self.uop.dtype if dtype is None else dtype
-        return self.constant(value, self.shape if shape is None else shape, chosen, None, False)
+        return self.constant(value, self.shape if shape is None else shape, chosen, self._place, False)
 
     @classmethod
     def constant(cls, value: Any, shape: Shape, dtype: DType, device: str | None, own: bool) -> Self:
@@ -300,7 +304,7 @@ class LazyTensor(NeuralMixin):
         if place is not None:
             # What is added to a value on the device is computed there.
             there = zero_on(place).cast(dtype).uop
-            node = mk(Op.ADD, dtype, (there, spread(node, (), (), True)), None)
+            node = mk(Op.OR if dtype is _BOOL else _ADD, dtype, (there, spread(node, (), (), True)), None)
         return wrap(spread(node, (), shape, True), place)
 
     @classmethod

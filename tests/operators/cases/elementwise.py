@@ -113,7 +113,7 @@ unary("relu", torch.relu, dtypes=("float32", "bfloat16", "int32"))
 unary("relu6", F.relu6, low=-9.0, high=9.0)
 unary("hardtanh", F.hardtanh)
 unary("hardsigmoid", F.hardsigmoid, low=-5.0, high=5.0)
-unary("hardswish", F.hardswish, low=-5.0, high=5.0, scale=3)
+unary("hardswish", F.hardswish, low=-5.0, high=5.0, dtypes=("float32", "float64"))
 unary("logsigmoid", F.logsigmoid)
 unary("softplus", F.softplus)
 unary("silu", F.silu)
@@ -135,6 +135,8 @@ CASES += [
         ("abs", lambda x: x.abs(), torch.abs, [-1.0, 0.0, 1.0]),
         ("relu6", lambda x: x.relu6(), F.relu6, [0.0, 6.0]),
         ("hardtanh", lambda x: x.hardtanh(), F.hardtanh, [-1.0, 1.0]),
+        ("hardswish", lambda x: x.hardswish(), F.hardswish, [-3.0, 3.0, 0.0]),
+        ("hardsigmoid", lambda x: x.hardsigmoid(), F.hardsigmoid, [-3.0, 3.0, 0.0]),
         ("leaky_relu", lambda x: x.leaky_relu(), F.leaky_relu, [0.0]),
         ("elu", lambda x: x.elu(), F.elu, [0.0]),
         ("softplus", lambda x: x.softplus(), F.softplus, [0.0, 30.0, -30.0]),
@@ -183,9 +185,9 @@ def binary(
     CASES.append(Case(name, function, theirs, pairs(low, high, step, low2), dtypes, grad))
 
 
-binary("add", torch.add, dtypes=(*FLOATS, *TORCH_INTS))
+binary("add", torch.add, dtypes=(*FLOATS, *TORCH_INTS, "bool"))
 binary("sub", torch.sub, dtypes=(*FLOATS, *TORCH_INTS))
-binary("mul", torch.mul, dtypes=(*FLOATS, *TORCH_INTS))
+binary("mul", torch.mul, dtypes=(*FLOATS, *TORCH_INTS, "bool"))
 binary("div", torch.div, dtypes=(*FLOATS, "int32", "uint8"), low2=0.5)
 binary("maximum", torch.maximum, dtypes=("float32", "int32", "uint8"), step=1.0)
 binary("minimum", torch.minimum, dtypes=("float32", "int32", "uint8"), step=1.0)
