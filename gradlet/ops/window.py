@@ -78,11 +78,13 @@ class WindowMixin(StatsMixin):
         view = padded.windows(kernel, steps, per_axis(dilation, spatial, "conv2d: dilation"))
         batch, sizes = self.shape[0], view.shape[2 : 2 + spatial]
         inside, outside = weight.shape[1], weight.shape[0]
-        # [batch, group, out, in, *sizes, *kernel]: one product, one sum over in channels and kernel.
-        left = view.reshape((batch, groups, 1, inside) + sizes + kernel)
-        left = left.expand((batch, groups, outside // groups, inside) + sizes + kernel)
-        right = weight.reshape((1, groups, outside // groups, inside) + (1,) * spatial + kernel)
-        axes = (3, *range(4 + spatial, 4 + 2 * spatial))
+        # [batch, group, out, in, *kernel, *sizes]: one product, one sum over in channels and kernel. The sizes come last
+        # so that rows stay contiguous in what gradients store of this form.
+        view = view.permute((0, 1, *range(2 + spatial, 2 + 2 * spatial), *range(2, 2 + spatial)))
+        left = view.reshape((batch, groups, 1, inside) + kernel + sizes)
+        left = left.expand((batch, groups, outside // groups, inside) + kernel + sizes)
+        right = weight.reshape((1, groups, outside // groups, inside) + kernel + (1,) * spatial)
+        axes = (3, *range(4, 4 + spatial))
         product = left.cast(carrier).mul(right.cast(carrier))
         total = product.reduce_over(Op.ADD, axes, False, "conv2d")
         result = total.cast(result_dtype).reshape((batch, outside) + sizes)
