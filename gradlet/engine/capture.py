@@ -86,8 +86,8 @@ class CaptureRecorder(Recorder):
     def ran(self, call: KernelCall | CopyCall, values: Sequence[int], schedule: Schedule) -> None:
         program = self.program
         if isinstance(call, CopyCall):
-            slots = (self._slot(call.destination), self._slot(call.source))
-            program.calls.append(CapturedCall(None, "", slots, (), (0,)))
+            ends = (self._slot(call.destination), self._slot(call.source))
+            program.calls.append(CapturedCall(None, "", ends, (), (0,)))
             return
         slots = tuple(self._slot(b) for b in call.buffers)
         for variable, value in zip(call.variables, values, strict=True):

@@ -17,11 +17,16 @@ from gradlet.runtime.device import Device
 
 
 class Kernel(Protocol):
-    """A kernel ready to run on one device."""
+    """A kernel ready to run on one device: its name, and the work of one launch."""
 
-    name: str
-    flops: int
-    bytes: int
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def flops(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
 
     def run(self, buffers: Sequence[Buffer], values: Sequence[int], wait: bool) -> float | None:
         """Launch; with `wait` return the seconds it took."""

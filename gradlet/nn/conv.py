@@ -75,7 +75,7 @@ class Conv2d:
         return x.conv2d(self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding)
 
 
-def Conv1d(  # noqa: N802 - a constructor in all but name
+def Conv1d(  # a constructor in all but name
     in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, padding: int | str = 0, dilation: int = 1,
     groups: int = 1, bias: bool = True,
 ) -> Conv2d:  # fmt: skip
@@ -129,7 +129,7 @@ class ConvTranspose2d:
         )
 
 
-def ConvTranspose1d(  # noqa: N802 - a constructor in all but name
+def ConvTranspose1d(  # a constructor in all but name
     in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, padding: int = 0, output_padding: int = 0,
     dilation: int = 1, groups: int = 1, bias: bool = True,
 ) -> ConvTranspose2d:  # fmt: skip

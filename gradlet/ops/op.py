@@ -334,8 +334,8 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.LOAD: OpInfo(None, (K, L), None, "(index[, value where the gate is false])"),
     Op.STORE: OpInfo(2, (K, L), None, "(index, value), dtype void"),
     Op.REDUCE: OpInfo(None, (K,), ReduceArg, "(value, *ranges): combine the value over the ranges"),
-    Op.SINK: OpInfo(None, ANY, KernelArg, "(*stores): the kernel; its loops follow from the ranges used. For tensors: the "
-                    "roots of one schedule; (*kernels): its kernels in order"),
+    Op.SINK: OpInfo(None, ANY, KernelArg, "(*stores): the kernel; its loops follow from the ranges used. For tensors: "
+                    "the roots of one schedule; (*kernels): its kernels in order"),
     Op.VECTORIZE: OpInfo(None, (K, L), None, "lanes from scalars; all the same scalar is a broadcast"),
     Op.EXTRACT: OpInfo(1, (K, L), LaneArg, "one lane of a vector"),
     Op.REDUCE_LANES: OpInfo(1, (K, L), ReduceArg, "combine the lanes of a vector to a scalar"),

@@ -54,7 +54,7 @@ def _continues(total: UOp, term: UOp) -> bool:
     if before.op in _SUM_PARTS or after.op in _SUM_PARTS:
         return False
     # A quotient or remainder may have its counterpart among the terms.
-    if after.op is Op.IDIV and total.mask & _MOD or after.op is Op.MOD and total.mask & (_MOD | _IDIV):
+    if (after.op is Op.IDIV and total.mask & _MOD) or (after.op is Op.MOD and total.mask & (_MOD | _IDIV)):
         return False
     return compare(before, after) < 0
 

@@ -242,13 +242,13 @@ class jit:
             if tensor is None:
                 continue
             base, chain = base_and_chain(old)
-            slot = program.slot_of.get(base) if base.op is Op.BUFFER else None
-            if slot is not None and slot not in inputs and slot not in seen and slot not in program.produced:
-                seen.add(slot)
-                states.append(Slot(slot, reference, chain))
-            if tensor.uop is not old or (slot is not None and slot in written):
-                number = next((n for n, a in enumerate(arguments.tensors) if a is tensor), None)
-                updates.append(Update(reference, number, tensor.uop))
+            held = program.slot_of.get(base) if base.op is Op.BUFFER else None
+            if held is not None and held not in inputs and held not in seen and held not in program.produced:
+                seen.add(held)
+                states.append(Slot(held, reference, chain))
+            if tensor.uop is not old or (held is not None and held in written):
+                given = next((n for n, a in enumerate(arguments.tensors) if a is tensor), None)
+                updates.append(Update(reference, given, tensor.uop))
         returned = {id(t) for t in _tensors_in(result)}
         leftovers = [
             ref(t)
@@ -346,7 +346,7 @@ def _guards(function: Callable[..., Any], seen: set[int] | None = None, depth: i
     owner = getattr(function, "__self__", None)
     if owner is not None:
         yield from _object_guards("self", owner, seen, depth)
-    plain = getattr(function, "__wrapped__", None) or getattr(function, "__func__", function)
+    plain: Any = getattr(function, "__wrapped__", None) or getattr(function, "__func__", function)
     code = getattr(plain, "__code__", None)
     if code is None:
         if not isinstance(function, types.BuiltinFunctionType):
@@ -537,9 +537,9 @@ def _save_from_overwriting(
         execute.copy(buffer_of(copy), buffer_of(node))
         replaced[slot] = copy
         owner = owners.get(node)
-        tensor = owner() if owner is not None else None
-        if owner is not None and tensor is not None:
-            moved.append((owner, tensor.uop.substitute({node: copy})))
+        owning = owner() if owner is not None else None
+        if owner is not None and owning is not None:
+            moved.append((owner, owning.uop.substitute({node: copy})))
         for argument in arguments.tensors:
             if execute.base_buffer(argument.uop) is node:
                 moved.append((ref(argument), argument.uop.substitute({node: copy})))
