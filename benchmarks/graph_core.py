@@ -54,40 +54,40 @@ BUDGETS: dict[str, tuple[float, str]] = {
 TOLERANCE = 1.3
 
 
-def measure() -> Times:
-    """All rows of our core."""
-    from graph_rules import INDEX
+_numbers = count(10**9)
 
+
+def leaf() -> Any:
+    """A buffer that no other graph uses."""
     from gradlet.base.dtype import dtypes
-    from gradlet.graph.key import structural_key
-    from gradlet.graph.node import UOp, mk, toposort
-    from gradlet.graph.pattern import const, var
-    from gradlet.graph.rewrite import Rule, RuleSet, SignatureIndex, normal_form, observe_rules, rewrite
-    from gradlet.ops.op import BufferArg, KernelArg, Op, VariableArg
-    from gradlet.rules.sets import INDEX_MATH
+    from gradlet.graph.node import mk
+    from gradlet.ops.op import BufferArg, Op
 
-    gc.disable()
-    times: Times = {}
-    f32, index = dtypes.float32, dtypes.index
-    numbers = count(10**9)
+    return mk(Op.BUFFER, dtypes.float32, (), BufferArg(next(_numbers), 4, "CPU"))
 
-    def leaf() -> UOp:
-        return mk(Op.BUFFER, f32, (), BufferArg(next(numbers), 4, "CPU"))
 
-    def leaves() -> Any:
-        made: dict[int, UOp] = {}
-        return lambda number: made.setdefault(number, leaf()) if number not in made else made[number]
+def leaves() -> Any:
+    """Leaf number n of a new graph."""
+    made: dict[int, Any] = {}
+    return lambda number: made[number] if number in made else made.setdefault(number, leaf())
 
-    def constant(value: float) -> UOp:
-        return UOp.const(f32, value)
 
-    def variable(name: str, low: int, high: int) -> UOp:
-        return mk(Op.VARIABLE, index, (), VariableArg(name, low, high))
+def constant(value: float) -> Any:
+    """A float constant."""
+    from gradlet.base.dtype import dtypes
+    from gradlet.graph.node import UOp
 
-    # nodes
-    many = 100_000
-    add = Op.ADD
-    other = leaf()
+    return UOp.const(dtypes.float32, value)
+
+
+def measure_nodes(times: Times) -> None:
+    """Creating, finding and freeing, in chains of 20,000 nodes."""
+    from gradlet.base.dtype import dtypes
+    from gradlet.graph.node import UOp, mk
+    from gradlet.ops.op import Op
+
+    many, repeats = 20_000, 25
+    f32, add, other = dtypes.float32, Op.ADD, leaf()
 
     def chain(start: UOp) -> list[UOp]:
         out = [start]
@@ -107,18 +107,61 @@ def measure() -> Times:
             keep(node)
         return out
 
-    times["create, miss"] = fresh(leaf, chain, 5) / many
-    times["create by a + b"] = fresh(leaf, plus, 5) / many
+    times["create, miss"] = fresh(leaf, chain, repeats) / many
+    times["create by a + b"] = fresh(leaf, plus, repeats) / many
     values = [float(i) for i in range(many)]
-    times["create constant"] = timed(lambda: [mk(Op.CONST, f32, (), value) for value in values], 5) / many
+    times["create constant"] = timed(lambda: [mk(Op.CONST, f32, (), value) for value in values], repeats) / many
     start = leaf()
     alive = chain(start)
-    times["find, hit"] = timed(lambda: chain(start), 5) / many
+    times["find, hit"] = timed(lambda: chain(start), repeats) / many
     del alive
     holder: list[Any] = []
-    times["free"] = fresh(lambda: holder.append(chain(leaf())), lambda _: holder.clear(), 5) / many
+    times["free"] = fresh(lambda: holder.append(chain(leaf())), lambda _: holder.clear(), repeats) / many
 
-    # (b): walking and rewriting a large graph
+
+def measure_index(times: Times) -> None:
+    """(a): index expressions."""
+    from graph_rules import INDEX
+
+    from gradlet.base.dtype import dtypes
+    from gradlet.graph.node import UOp, mk, toposort
+    from gradlet.graph.rewrite import observe_rules, rewrite
+    from gradlet.ops.op import KernelArg, Op, VariableArg
+    from gradlet.rules.sets import INDEX_MATH
+
+    def variable(name: str, low: int, high: int) -> UOp:
+        return mk(Op.VARIABLE, dtypes.index, (), VariableArg(name, low, high))
+
+    def whole() -> UOp:
+        return mk(Op.SINK, dtypes.void, tuple(work.index_expressions(variable)), KernelArg("a"))
+
+    def sample() -> UOp:
+        return mk(Op.SINK, dtypes.void, tuple(work.index_expressions(variable)[::7][:60]), KernelArg("a"))
+
+    hits = []
+    with observe_rules(lambda rule, before, after: hits.append(rule)):
+        graph = whole()
+        times["(a), nodes"] = len(toposort([graph]))
+        times["(a), nodes left"] = len(toposort([rewrite(graph, INDEX)]))
+    times["(a), rewrites"] = len(hits)
+    del graph
+    times["rewrite step in (a)"] = fresh(whole, lambda node: rewrite(node, INDEX), 15) / len(hits)
+    size = len(toposort([sample()]))
+    times["(a) 60 expressions, nodes"] = size
+    times["(a) 60 expressions, nodes left"] = len(toposort([rewrite(sample(), INDEX)]))
+    times["(a) 60 expressions"] = fresh(sample, lambda node: rewrite(node, INDEX), 15) / size
+    times["(a) with INDEX_MATH, nodes left"] = len(toposort([rewrite(sample(), INDEX_MATH)]))
+    times["(a) with INDEX_MATH"] = fresh(sample, lambda node: rewrite(node, INDEX_MATH), 15) / size
+
+
+def measure_large(times: Times) -> None:
+    """(b): walking, copying, keying and rewriting a large graph."""
+    from gradlet.graph.key import structural_key
+    from gradlet.graph.node import UOp, mk, toposort
+    from gradlet.graph.pattern import const, var
+    from gradlet.graph.rewrite import Rule, RuleSet, SignatureIndex, normalizer, rewrite
+    from gradlet.ops.op import BufferArg, Op
+
     def rule_set(name: str, rows: list[Any]) -> RuleSet:
         rules = []
         for names, left, right in rows:
@@ -130,53 +173,52 @@ def measure() -> Times:
     nodes = toposort([big])
     times["nodes of (b)"] = len(nodes)
 
-    def copy() -> dict[UOp, UOp]:
+    def build(wrap: Any) -> dict[UOp, UOp]:
+        """The graph node by node over new leaves, as its constructor would."""
         new: dict[UOp, UOp] = {}
         for node in toposort([big]):
-            arg = BufferArg(next(numbers), 4, "CPU") if node.op is Op.BUFFER else node.arg
-            new[node] = mk(node.op, node.dtype, tuple([new[s] for s in node.src]), arg)
+            arg = BufferArg(next(_numbers), 4, "CPU") if node.op is Op.BUFFER else node.arg
+            made = mk(node.op, node.dtype, tuple([new[s] for s in node.src]), arg)
+            new[node] = made if wrap is None else wrap(made)
         return new
 
-    times["copy a graph"] = timed(copy, 5) / len(nodes)
-    times["toposort"] = timed(lambda: toposort([big]), 10) / len(nodes)
     rules = rule_set("floats", work.RULES)
+    times["copy a graph"] = timed(lambda: build(None), 8) / len(nodes)
+    times["rules in the constructor, extra"] = (
+        timed(lambda: build(normalizer(rules)), 8) / len(nodes) - times["copy a graph"]
+    )
+    times["toposort"] = timed(lambda: toposort([big]), 20) / len(nodes)
+    times["structural key"] = timed(lambda: structural_key([big]), 10) / len(nodes)
+    step = work.small_step(leaves(), constant, 0)
+    times["nodes of a step"] = len(toposort([step]))
+    times["structural key of a step"] = timed(lambda: structural_key([step]), 30)
+
     simple = rewrite(big, rules)
     order = toposort([simple])
     times["nodes of (b), result"] = len(order)
     times["first pass of (b)"] = fresh(
-        lambda: work.layers(leaves(), constant), lambda graph: rewrite(graph, rules), 5
+        lambda: work.layers(leaves(), constant), lambda graph: rewrite(graph, rules), 8
     ) / len(nodes)  # fmt: skip
 
     def forget() -> None:
         for node in order:
             node.stable = 0
 
-    times["miss-only pass by walking"] = fresh(forget, lambda _: rewrite(simple, rules), 5) / len(order)
-    times["root already stable"] = timed(lambda: [rewrite(simple, rules) for _ in range(100)], 5) / 100
-    times["signature index, build"] = timed(lambda: SignatureIndex(simple), 5) / len(order)
+    times["miss-only pass by walking"] = fresh(forget, lambda _: rewrite(simple, rules), 10) / len(order)
+    times["root already stable"] = timed(lambda: [rewrite(simple, rules) for _ in range(100)], 10) / 100
+    times["signature index, build"] = timed(lambda: SignatureIndex(simple), 10) / len(order)
     groups = SignatureIndex(simple)
-    times["signature index, a pass"] = fresh(forget, lambda _: groups.has_work(rules), 5) / len(order)
+    times["signature index, a pass"] = fresh(forget, lambda _: groups.has_work(rules), 20) / len(order)
     passes = [rule_set(f"pass {i}", work.RULES[i::12]) for i in range(12)]
 
     def twelve(_: None) -> None:
-        fresh_index = SignatureIndex(simple)
+        index = SignatureIndex(simple)
         for row in passes:
-            assert not fresh_index.has_work(row)
+            assert not index.has_work(row)
 
-    times["12 passes without a hit"] = fresh(forget, twelve, 5) / len(order)
-
-    def build(wrap: Any) -> Any:
-        """The graph of (b) node by node, as its constructor would."""
-        new: dict[UOp, UOp] = {}
-        for node in nodes:
-            arg = BufferArg(next(numbers), 4, "CPU") if node.op is Op.BUFFER else node.arg
-            made = mk(node.op, node.dtype, tuple([new[s] for s in node.src]), arg)
-            new[node] = made if wrap is None else wrap(made, rules)
-        return new
-
-    plain = timed(lambda: build(None), 5)
-    times["rules in the constructor, extra"] = (timed(lambda: build(normal_form), 5) - plain) / len(nodes)
+    times["12 passes without a hit"] = fresh(forget, twelve, 10) / len(order)
     rewrite(simple, rules)
+    other = leaf()
 
     def extend(_: None) -> UOp:
         node = simple
@@ -184,39 +226,16 @@ def measure() -> Times:
             node = (node + float(i + 2)) * other
         return rewrite(node, rules)
 
-    times["150 new nodes on a stable graph"] = fresh(lambda: None, extend, 20)
+    times["150 new nodes on a stable graph"] = fresh(lambda: None, extend, 30)
 
-    # keys
-    times["structural key"] = timed(lambda: structural_key([big]), 5) / len(nodes)
-    step = work.small_step(leaves(), constant, 0)
-    times["nodes of a step"] = len(toposort([step]))
-    times["structural key of a step"] = timed(lambda: structural_key([step]), 20)
 
-    # (a): index expressions
-    def wrap(roots: list[UOp]) -> UOp:
-        return mk(Op.SINK, dtypes.void, tuple(roots), KernelArg("a"))
-
-    hits = []
-    with observe_rules(lambda rule, before, after: hits.append(rule)):
-        whole = wrap(work.index_expressions(variable))
-        result = rewrite(whole, INDEX)
-    times["(a), nodes"] = len(toposort([whole]))
-    times["(a), nodes left"] = len(toposort([result]))
-    times["(a), rewrites"] = len(hits)
-    del whole, result
-    times["rewrite step in (a)"] = fresh(
-        lambda: wrap(work.index_expressions(variable)), lambda node: rewrite(node, INDEX), 5
-    ) / len(hits)  # fmt: skip
-
-    def sample() -> UOp:
-        return wrap(work.index_expressions(variable)[::7][:60])
-
-    size = len(toposort([sample()]))
-    times["(a) 60 expressions, nodes"] = size
-    times["(a) 60 expressions, nodes left"] = len(toposort([rewrite(sample(), INDEX)]))
-    times["(a) 60 expressions"] = fresh(sample, lambda node: rewrite(node, INDEX), 5) / size
-    times["(a) with INDEX_MATH, nodes left"] = len(toposort([rewrite(sample(), INDEX_MATH)]))
-    times["(a) with INDEX_MATH"] = fresh(sample, lambda node: rewrite(node, INDEX_MATH), 5) / size
+def measure() -> Times:
+    """All rows of our core."""
+    gc.disable()
+    times: Times = {}
+    measure_nodes(times)
+    measure_index(times)
+    measure_large(times)
     return times
 
 

@@ -270,21 +270,29 @@ def rewrite(nodes: UOp | Iterable[UOp], rules: RuleSet, context: Any = None) -> 
     return results[0] if isinstance(nodes, UOp) else results
 
 
-def normal_form(node: UOp, rules: RuleSet) -> UOp:
-    """Like `rewrite` of a context-free set, quick when the sources are final: for rules applied while building."""
+def normalizer(rules: RuleSet) -> Callable[[UOp], UOp]:
+    """`rewrite` by a context-free set as a function for nodes whose sources are final: rules applied while building.
+
+    It keeps the settings and observers of the moment it is made.
+    """
     matchers = rules.matchers()
     bit = matchers.stable_bit()
-    if node.stable & bit:
+
+    def normal(node: UOp) -> UOp:
+        if node.stable & bit:
+            return node
+        for source in node.src:
+            if not source.stable & bit:
+                return rewrite(node, rules)
+        matcher = matchers[node.sig]
+        if matcher is not None:
+            result = matcher(node, None)
+            if result is not None:
+                return rewrite(result, rules)
+        node.stable |= bit
         return node
-    for source in node.src:
-        if not source.stable & bit:
-            return rewrite(node, rules)
-    matcher = matchers[node.sig]
-    result = matcher(node, None) if matcher is not None else None
-    if result is not None:
-        return rewrite(result, rules)
-    node.stable |= bit
-    return node
+
+    return normal
 
 
 @overload
@@ -545,6 +553,6 @@ class SignatureIndex:
 
 
 __all__ = [
-    "GUARANTEES", "Matchers", "Rule", "RuleSet", "SignatureIndex", "normal_form", "observe_rules",
+    "GUARANTEES", "Matchers", "Rule", "RuleSet", "SignatureIndex", "normalizer", "observe_rules",
     "rewrite", "walk",
 ]  # fmt: skip

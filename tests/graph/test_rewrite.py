@@ -15,7 +15,7 @@ from gradlet.graph import rewrite as rewrite_module
 from gradlet.graph.fold import fold
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.pattern import any_of, const, op, var
-from gradlet.graph.rewrite import Rule, RuleSet, SignatureIndex, normal_form, observe_rules, rewrite, walk
+from gradlet.graph.rewrite import Rule, RuleSet, SignatureIndex, normalizer, observe_rules, rewrite, walk
 from gradlet.ops.op import Op, VariableArg
 
 x, y = var("x"), var("y")
@@ -207,21 +207,23 @@ def test_walk_visits_each_node_once_and_results_never():
     assert walk([], rules) == []
 
 
-def test_normal_form_is_rewrite_and_marks_what_is_final(bits):
+def test_normalizer_is_rewrite_and_marks_what_is_final(bits):
     a, b = variable("normal a"), variable("normal b")
     rules = RuleSet("building", "reorders", ALGEBRA.rules)
-    assert normal_form(a, rules) is a
-    assert normal_form(a + 0, rules) is a
-    assert normal_form((a * 2) * 3, rules) is a * 6  # whose sources are not known to be final
+    normal = normalizer(rules)
+    assert normal(a) is a
+    assert normal(a + 0) is a
+    assert normal((a * 2) * 3) is a * 6  # whose sources are not known to be final
     total = a
     for _ in range(50):
-        total = normal_form(total + (b * 1), rules)
+        total = normal(total + (b * 1))
     assert total is rewrite(total, rules)
     assert b * 1 not in total.toposort()
     counter = Counting()
     counted = RuleSet("counted", "removes", [Rule(x + c, counter)])
-    node = normal_form(normal_form(a + 5, counted) * b, counted)
-    assert normal_form(node, counted) is node is rewrite(node, counted)
+    count = normalizer(counted)
+    node = count(count(a + 5) * b)
+    assert count(node) is node is rewrite(node, counted)
     assert counter.calls == 1
 
 
