@@ -25,6 +25,7 @@ MAX_OPERANDS: Final = 128
 _GUARD_WORK: Final = {Op.PAD: 4, Op.WINDOW: 1, Op.UNWINDOW: 8}
 
 Atoms = frozenset[int]
+ViewNames = dict[tuple[int, int], int]  # (view below, what is on top of it) -> name
 NOTHING: Final[Atoms] = frozenset()
 
 # Work of one element-wise op in units of an addition, from times a lane in vector code: exp 0.34 ns a core, a division
@@ -44,12 +45,14 @@ class Read:
         bytes: distinct bytes that are read.
         atoms: loops of the reading step that the element depends on.
         inside: whether it is read inside the cell's reduce.
+        views: names of the views of the source that the root's element needs; 0 is the element itself.
     """
 
     source: UOp
     bytes: int
     atoms: Atoms
     inside: bool
+    views: set[int] = field(default_factory=lambda: {0})
 
 
 @dataclass
@@ -67,6 +70,7 @@ class Cell:
         inner_work: work of an iteration inside the reduce.
         outer_work: work of an element of the root.
         contraction: whether operands of the reduce are used again along kept loops (matmul, convolution).
+        evaluations: its steps, each counted once for every view it is evaluated at.
     """
 
     number: int
@@ -83,6 +87,7 @@ class Cell:
     points: int = 1
     out_points: int = 1
     contraction: bool = False
+    evaluations: int = 1
 
     @property
     def out_bytes(self) -> int:
@@ -106,9 +111,11 @@ def make_cells(steps: Steps, target_of: Callable[[str], Target]) -> list[Cell]:
         join(step, cell, steps)
         cell_of[step] = cell
     cells.reverse()
+    names: ViewNames = {}
     for number, cell in enumerate(cells):
         cell.number = number
         describe(cell, steps)
+        name_views(cell, steps, names)
     return cells
 
 
@@ -236,6 +243,26 @@ def guard_work(operand: UOp) -> int:
         work += _GUARD_WORK.get(operand.op, 0)
         operand = operand.src[0]
     return work
+
+
+def name_views(cell: Cell, steps: Steps, names: ViewNames) -> None:
+    """Find at how many different views of its element each step of a cell, and each of its operands, is needed."""
+    views: dict[UOp, set[int]] = {cell.root: {0}}
+    needed: dict[UOp, set[int]] = {}
+    own = set(cell.members)
+    for step in reversed(cell.members):
+        here = views.get(step, {0})
+        for operand, source in steps.reads[step]:
+            there = (views if source in own else needed).setdefault(source, set())
+            there |= here if operand is source else view_of(here, operand.uid, names)
+    cell.evaluations = sum(len(v) for v in views.values())
+    for read in cell.reads:
+        read.views = needed[read.source]
+
+
+def view_of(views: set[int], view: int, names: ViewNames) -> set[int]:
+    """The views that one more view on top of each makes; 0 on top of anything is that itself."""
+    return {names.setdefault((below, view), len(names) + 1) for below in views} if view else views
 
 
 def describe_read(operand: UOp, source: UOp, step: UOp, axes: Axes, inside: bool) -> Read:

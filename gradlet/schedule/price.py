@@ -8,7 +8,7 @@ from math import prod
 from typing import Final
 
 from gradlet.ops.op import Op
-from gradlet.schedule.cells import MAX_OPERANDS, MAX_STEPS, NOTHING, Atoms, Cell
+from gradlet.schedule.cells import MAX_OPERANDS, MAX_STEPS, NOTHING, Atoms, Cell, ViewNames, view_of
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
 
@@ -20,6 +20,8 @@ TILE: Final = 4
 PLAIN_FRACTION: Final = 4
 CONTRACTION_FRACTION: Final = 2
 ALONE: Final = 2
+# A kernel writes out at most this many steps, each counted once for every index it is evaluated at.
+MAX_EVALUATIONS: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Pricer:
         sources = {r.source for c in cells for r in c.reads if r.source not in inside}
         if len(sources) + len(stored) > min(MAX_OPERANDS, self.target.max_args):
             return False
-        if any(c.root.op in (Op.SCATTER, Op.COPY) for c in cells):
+        if any(c.root.op in (Op.SCATTER, Op.COPY) for c in cells) or evaluations(cells) > MAX_EVALUATIONS:
             return False
         contractions = [c for c in cells if c.contraction]
         if contractions:
@@ -273,6 +275,29 @@ def count_runs(
         else:
             runs[cell.number] = sum(runs[p.user] for p in mine)
     return runs
+
+
+def evaluations(cells: Sequence[Cell]) -> int:
+    """How many steps the code of one kernel has: a value read through several views is computed for each of them.
+
+    Views of views multiply (every level of a product tree reads the one below twice), so little work can be long code.
+    """
+    by_root = {c.root: c.number for c in cells}
+    views: dict[int, set[int]] = {}
+    names: ViewNames = {}
+    total = 0
+    for cell in reversed(cells):
+        own = views.get(cell.number) or {0}
+        total += len(own) * cell.evaluations
+        if total > MAX_EVALUATIONS:
+            break
+        for read in cell.reads:
+            producer = by_root.get(read.source)
+            if producer is not None:
+                there = views.setdefault(producer, set())
+                for view in read.views:
+                    there |= view_of(own, view, names)
+    return total
 
 
 def depths(cells: Sequence[Cell]) -> dict[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes.util
 import os
 import sys
+from collections.abc import Callable
 from functools import cache
 from itertools import count
 from typing import Any, Final
@@ -27,8 +28,9 @@ class Loaded:
         """Never unload: threads may be inside when the interpreter ends."""
         self._tracker._owned = True
 
-    def __del__(self) -> None:
-        if sys.is_finalizing():
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # The function is held as a default: module names are already gone when the last objects die at exit.
+        if is_finalizing():
             # A daemon thread may be stopped for good inside this code, or while it holds the lock.
             self.keep_forever()
             return
