@@ -8,7 +8,6 @@ object, random draws advance, results of earlier calls keep their values, and wh
 from __future__ import annotations
 
 import functools
-import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,10 +20,10 @@ from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import Op
 from gradlet.runtime.buffer import buffer_of, new_buffer_node
 from gradlet.tensor import random_state
+from gradlet.tensor.guards import SIMPLE, Guards
 from gradlet.tensor.tensor import Tensor
 
 MAX_CAPTURES = 16
-SIMPLE = (bool, int, float, str, bytes, type(None))
 
 
 @dataclass
@@ -142,7 +141,7 @@ class jit:
         if not callable(function):
             raise JitError(f"jit takes a function, not {type(function).__name__}; write @jit above a def")
         functools.update_wrapper(self, function)
-        self.function = function
+        self.function = self.jitted_function = function
         self.captures: dict[tuple[Any, ...], Capture] = {}
         self._tried: set[tuple[Any, ...]] = set()
         self._bound: WeakKeyDictionary[Any, jit] = WeakKeyDictionary()
@@ -176,17 +175,19 @@ class jit:
             arguments.add(str(number), value)
         for name in sorted(kwargs):
             arguments.add(name, kwargs[name])
-        guards = dict(_guards(self.function))
-        Tensor.realize(*arguments.tensors) if arguments.tensors else None
+        guards = Guards(self.function)
+        tensors = [*arguments.tensors, *guards.tensors]
+        if tensors:
+            Tensor.realize(*tensors)
         key = self._key(arguments, guards)
         capture = self.captures.get(key)
         if capture is not None:
             states = _current_states(capture, arguments)
             if states is not None:
                 return self._replay(capture, arguments, states)
-        return self._capture(key, arguments, args, kwargs)
+        return self._capture(key, arguments, {id(t) for t in guards.tensors}, args, kwargs)
 
-    def _key(self, arguments: Arguments, guards: dict[str, Any]) -> tuple[Any, ...]:
+    def _key(self, arguments: Arguments, guards: Guards) -> tuple[Any, ...]:
         bases: dict[UOp, int] = {}
         views = []
         for tensor in arguments.tensors:
@@ -194,9 +195,11 @@ class jit:
             if base.op is not Op.BUFFER:
                 base = tensor.contiguous().realize().uop  # a constant: give it memory of its own
             views.append((chain, base.dtype, base.arg.size, base.arg.device, bases.setdefault(base, len(bases))))
-        return (tuple(arguments.values), tuple(views), tuple(sorted(guards.items())), bool(Tensor.training))
+        return (tuple(arguments.values), tuple(views), guards.key, bool(Tensor.training))
 
-    def _capture(self, key: tuple[Any, ...], arguments: Arguments, args: Any, kwargs: Any) -> Any:
+    def _capture(
+        self, key: tuple[Any, ...], arguments: Arguments, closed_over: set[int], args: Any, kwargs: Any
+    ) -> Any:
         if key not in self.captures and len(self.captures) >= MAX_CAPTURES:
             raise JitError(
                 f"{self._name()} was captured {MAX_CAPTURES} times and still meets new {self._moving(key)}; make it a "
@@ -215,9 +218,11 @@ class jit:
             result = _detach_results(result, recorder.program, first_new, arguments)
         finally:
             execute.set_recorder(None)
-        capture = self._describe(recorder.program, before, arguments, result, draw_start, first_new)
-        if capture.leftovers and key not in self._tried:
-            # Tensors made inside live on (gradients, lazily made state): they are known at the next call, capture then.
+        capture = self._describe(recorder.program, before, arguments, result, draw_start, first_new, closed_over)
+        unsettled = any(base_and_chain(before[id(t)][1])[0].op is not Op.BUFFER for t in changed)
+        if unsettled or (capture.leftovers and key not in self._tried):
+            # Tensors that got their first memory inside, or were made inside and live on (gradients, lazily made
+            # state): they are known at the next call, capture then.
             self._tried.add(key)
             self.captures.pop(key, None)
         else:
@@ -226,7 +231,7 @@ class jit:
 
     def _describe(
         self, program: CapturedProgram, before: dict[int, Any], arguments: Arguments, result: Any, draw_start: int,
-        first_new: int,
+        first_new: int, closed_over: set[int],
     ) -> Capture:  # fmt: skip
         inputs: dict[int, int] = {}
         for number, tensor in enumerate(arguments.tensors):
@@ -237,18 +242,24 @@ class jit:
         states: list[Slot] = []
         updates: list[Update] = []
         seen: set[int] = set()
+        others: dict[int, Slot] = {}
         for reference, old in before.values():
             tensor = reference()
             if tensor is None:
                 continue
             base, chain = base_and_chain(old)
             held = program.slot_of.get(base) if base.op is Op.BUFFER else None
-            if held is not None and held not in inputs and held not in seen and held not in program.produced:
-                seen.add(held)
-                states.append(Slot(held, reference, chain))
+            if held is not None and held not in inputs and held not in program.produced:
+                # Of tensors that share memory all that are closed over count: one of them may be given another.
+                if id(tensor) in closed_over:
+                    states.append(Slot(held, reference, chain))
+                    seen.add(held)
+                else:
+                    others.setdefault(held, Slot(held, reference, chain))
             if tensor.uop is not old or (held is not None and held in written):
                 given = next((n for n, a in enumerate(arguments.tensors) if a is tensor), None)
                 updates.append(Update(reference, given, tensor.uop))
+        states += [slot for held, slot in others.items() if held not in seen]
         returned = {id(t) for t in _tensors_in(result)}
         leftovers = [
             ref(t)
@@ -335,75 +346,6 @@ def _weak_method(function: Callable[..., Any], instance: Any) -> Callable[..., A
 
     call.guarded_instance = reference  # type: ignore[attr-defined]
     return call
-
-
-def _guards(function: Callable[..., Any], seen: set[int] | None = None, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Closed-over Python values that the captured kernels may depend on, by name."""
-    seen = set() if seen is None else seen
-    reference = getattr(function, "guarded_instance", None)
-    if reference is not None:
-        yield from _object_guards("self", reference(), seen, depth)
-    owner = getattr(function, "__self__", None)
-    if owner is not None:
-        yield from _object_guards("self", owner, seen, depth)
-    plain: Any = getattr(function, "__wrapped__", None) or getattr(function, "__func__", function)
-    code = getattr(plain, "__code__", None)
-    if code is None:
-        if not isinstance(function, types.BuiltinFunctionType):
-            yield from _object_guards(type(function).__name__, function, seen, depth)
-        return
-    for name, cell in zip(code.co_freevars, plain.__closure__ or (), strict=True):
-        try:
-            value = cell.cell_contents
-        except ValueError:
-            continue  # not assigned yet
-        yield from _value_guards(name, value, seen, depth)
-    for name in _global_names(code):
-        if name in plain.__globals__:
-            yield from _value_guards(name, plain.__globals__[name], seen, depth)
-
-
-@functools.lru_cache(maxsize=1024)
-def _global_names(code: types.CodeType) -> tuple[str, ...]:
-    names = list(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names += _global_names(constant)
-    return tuple(dict.fromkeys(names))
-
-
-GUARD_DEPTH = 6
-
-
-def _value_guards(path: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, SIMPLE):
-        yield path, (type(value).__name__, repr(value))
-    elif isinstance(value, Tensor):
-        yield path, ("Tensor", id(value))  # another object here means other memory to track
-    elif isinstance(value, (UOp, types.ModuleType, type)):
-        return
-    elif isinstance(value, (list, tuple)) and depth < GUARD_DEPTH:
-        yield path, len(value)
-        for number, item in enumerate(value):
-            yield from _value_guards(f"{path}[{number}]", item, seen, depth + 1)
-    elif isinstance(value, dict) and depth < GUARD_DEPTH:
-        yield path, len(value)
-        for name, item in value.items():
-            yield from _value_guards(f"{path}[{name!r}]", item, seen, depth + 1)
-    elif isinstance(value, jit):
-        if id(value) not in seen and depth < GUARD_DEPTH:  # an object may hold the jit of its own method
-            seen.add(id(value))
-            yield from _guards(value.function, seen, depth + 1)
-    elif hasattr(value, "__dict__") and not callable(getattr(value, "__code__", None)):
-        yield from _object_guards(path, value, seen, depth)
-
-
-def _object_guards(path: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[str, Any]]:
-    if value is None or id(value) in seen or depth >= GUARD_DEPTH or isinstance(value, types.FunctionType):
-        return
-    seen.add(id(value))
-    for name, item in getattr(value, "__dict__", {}).items():
-        yield from _value_guards(f"{path}.{name}", item, seen, depth + 1)
 
 
 def _tensors_in(value: Any) -> Iterator[Tensor]:
@@ -501,7 +443,8 @@ def _current_states(capture: Capture, arguments: Arguments) -> dict[int, UOp] | 
         same = base.op is Op.BUFFER and chain == state.chain and base.dtype is captured.dtype
         if not same or base.arg[1:] != captured.arg[1:] or base in inputs:
             return None
-        states[state.number] = base
+        if states.setdefault(state.number, base) is not base:
+            return None  # two tensors shared this memory and do not any more
     return states
 
 

@@ -548,3 +548,70 @@ def test_empty_and_scalar_inputs():
 def test_not_a_function():
     with pytest.raises(JitError, match="takes a function"):
         jit(3)
+
+
+def test_lazy_closed_over_state():
+    state = Tensor.zeros(2)  # lazy: has no memory yet
+
+    @jit
+    def add(x):
+        state.assign(state + x)
+        return state * 1
+
+    assert [add(Tensor([float(n), 1.0])).tolist() for n in range(1, 5)] == [[1, 1], [3, 2], [6, 3], [10, 4]]
+
+
+def test_lazy_closed_over_constant_assigned_later():
+    table = Tensor.arange(3)
+
+    @jit
+    def function(x):
+        return x + table
+
+    assert function(Tensor([1, 1, 1])).tolist() == [1, 2, 3]
+    assert function(Tensor([1, 1, 1])).tolist() == [1, 2, 3]
+    table.assign(Tensor([10, 20, 30]))
+    assert function(Tensor([1, 1, 1])).tolist() == [11, 21, 31]
+
+
+RATE = 2.0
+
+
+def scaled(x):
+    return x * RATE
+
+
+def test_globals_of_called_functions_are_guards(monkeypatch):
+    @jit
+    def function(x):
+        return scaled(x)
+
+    assert function(Tensor([1.0])).item() == 2
+    assert function(Tensor([1.0])).item() == 2
+    monkeypatch.setitem(globals(), "RATE", 7.0)
+    assert function(Tensor([1.0])).item() == 7
+
+
+def test_class_attributes_and_defaults_are_guards():
+    class Config:
+        rate = 2.0
+
+    def inner(x, factor=Config):
+        return x * factor.rate
+
+    function = jit(lambda x: inner(x))
+    assert function(Tensor([1.0])).item() == 2
+    Config.rate = 3.0
+    assert function(Tensor([1.0])).item() == 3
+
+
+def test_numpy_scalar_is_a_guard():
+    rate = np.float32(2)
+
+    @jit
+    def function(x):
+        return x * float(rate)
+
+    assert function(Tensor([1.0])).item() == 2
+    rate = np.float32(3)
+    assert function(Tensor([1.0])).item() == 3
