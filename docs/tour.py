@@ -16,8 +16,7 @@ from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
 from gradlet.graph.node import UOp, toposort
 from gradlet.graph.passes import Pass
-from gradlet.graph.program import LinearProgram
-from gradlet.graph.text import arg_text, dtype_text, to_text
+from gradlet.graph.text import program_text, to_text
 from gradlet.ops.op import Op
 from gradlet.runtime.device import Device
 
@@ -73,23 +72,6 @@ def pass_table(ast: UOp, target: Any) -> str:
 
     pipeline.lower(ast, target, observers=[watch])
     return "\n".join(rows)
-
-
-def linear_text(program: LinearProgram) -> str:
-    """The linear program with numbers for values, indented by loop."""
-    numbers = {node: i for i, node in enumerate(program.uops)}
-    lines = []
-    depth = 0
-    for node in program.uops:
-        if node.op is Op.END:
-            depth -= 1
-        sources = ", ".join(f"%{numbers[s]}" for s in node.src)
-        argument = "" if node.arg is None else f" [{arg_text(node.arg)}]"
-        described = f"{node.op.name} {dtype_text(node.dtype)}" + (f" ({sources})" if sources else "") + argument
-        lines.append(f"%{numbers[node]:<3d} {'    ' * depth}{described}")
-        if node.op is Op.RANGE:
-            depth += 1
-    return "\n".join(lines)
 
 
 def assembly_body(text: str) -> str:
@@ -163,7 +145,7 @@ One list of passes (`codegen/pipeline.py`, printed by `gradlet passes`) turns th
 Between two passes the graph is checked against the rules of its stage.""",
         block(pass_table(call.ast, backend.target)),
         "The linear program lists operations in the order they run; `ACC` is a register carried over a loop:",
-        block(linear_text(program)),
+        block(program_text(program)),
     )
     yield stage(
         "5. LLVM IR",

@@ -84,7 +84,7 @@ def build_kernel(ast: UOp, device: str) -> Kernel:
     backend = Device[device]
     if getattr(backend, "interprets", False):
         return InterpretedKernel(ast.arg.name, 0, 0, ast, backend)
-    linear = pipeline.lower(ast, backend.target)
+    linear = pipeline.lower(ast, backend.target, report.pass_observers())
     report.show_lowering(ast, linear, backend)
     code = backend.compile(linear)
     program = backend.load(linear.name, code, linear)

@@ -96,7 +96,9 @@ def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
     resolved = resolve(roots)
     with report.realize_totals():
         start = time.perf_counter()
-        plan = create_schedule(resolved, target_of, resolve(live), default_device=Device.DEFAULT)
+        plan = create_schedule(
+            resolved, target_of, resolve(live), report.pass_observers(), default_device=Device.DEFAULT
+        )
         if events.active():
             kernels = sum(isinstance(c, KernelCall) for c in plan.calls)
             copies = len(plan.calls) - kernels

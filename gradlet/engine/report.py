@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from gradlet.base import events, settings
 from gradlet.base.report import kernel_line, totals_line
 from gradlet.graph import text
-from gradlet.graph.node import UOp
+from gradlet.graph.node import UOp, toposort
+from gradlet.graph.passes import Observer, Pass
 from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import Op
 from gradlet.runtime.buffer import Buffer
@@ -29,10 +30,22 @@ def show_lowering(ast: UOp, linear: LinearProgram, backend: Any) -> None:
     print(f"    opts: {opts_line(linear)}")
     if settings.DEBUG >= 5:
         print(text.to_text(ast))
-        for node in linear.uops:
-            print("    " + text.one_line(node))
+        print(text.program_text(linear))
     if settings.DEBUG >= 4:
         print(backend.render(linear))
+
+
+def pass_observers() -> tuple[Observer, ...]:
+    """DEBUG=6: every pass with its time, and the graph after it where it changed something."""
+    return (show_pass,) if settings.DEBUG >= 6 else ()
+
+
+def show_pass(row: Pass, before: UOp, after: UOp, seconds: float) -> None:
+    """One pass that ran."""
+    changed = "nothing" if before is after else f"{len(toposort((before,)))} -> {len(toposort((after,)))} nodes"
+    print(f"pass {row.name}: {changed} in {seconds * 1e3:.2f} ms")
+    if before is not after:
+        print(text.to_text(after))
 
 
 def ranges_line(ast: UOp) -> str:

@@ -22,6 +22,7 @@ from typing import Any, Final
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp, mk
+from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import OP_INFO, Op, Opt
 
 ONE_LINE_DEPTH: Final = 2
@@ -57,6 +58,23 @@ def structural_order(root: UOp) -> list[UOp]:
         stack.append((node, True))
         stack.extend((s, False) for s in reversed(node.src) if s not in done)
     return order
+
+
+def program_text(program: LinearProgram) -> str:
+    """A linear program with numbers for values, in execution order, loop bodies indented."""
+    numbers = {node: i for i, node in enumerate(program.uops)}
+    lines: list[str] = []
+    depth = 0
+    for node in program.uops:
+        if node.op is Op.END:
+            depth -= 1
+        sources = ", ".join(f"%{numbers[s]}" for s in node.src)
+        argument = "" if node.arg is None else f" [{arg_text(node.arg)}]"
+        described = f"{node.op.name} {dtype_text(node.dtype)}" + (f" ({sources})" if sources else "") + argument
+        lines.append(f"%{numbers[node]:<3d} {'    ' * depth}{described}")
+        if node.op is Op.RANGE:
+            depth += 1
+    return "\n".join(lines)
 
 
 def one_line(node: UOp) -> str:
