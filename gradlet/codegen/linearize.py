@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from typing import Final
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
@@ -13,6 +14,7 @@ from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AccArg, AxisKind, Op, identity_element
 
 Context = UOp | None  # the innermost loop around something, None outside of all
+_REDUCE: Final = 1 << Op.REDUCE
 
 
 def linearize(sink: UOp) -> list[UOp]:
@@ -53,7 +55,7 @@ class _Accumulators:
                 self.uses[source] = self.uses.get(source, 0) + 1
 
     def run(self) -> _Program:
-        nest, program = self.nest, self.program
+        nest, program, new = self.nest, self.program, self.new
         contexts = {node: nest.context(node) for node in self.order}
         self._pin_ordered_loads(contexts)
         for node in self.order:
@@ -63,15 +65,15 @@ class _Accumulators:
                 self._reduce(node, contexts[node])
                 continue
             made = node
-            if node.src:
-                made = mk(node.op, node.dtype, tuple([self.new.get(s, s) for s in node.src]), node.arg)
+            if node.mask & _REDUCE:
+                made = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
+                waits = [self.updates[new[s]] for s in node.src if s.op is Op.REDUCE]
+                if waits:
+                    program.after[made] = waits
             if made in self.inside:
                 raise CompilerError(f"a value is needed both while a loop accumulates it and after: {made}")
-            self.new[node] = made
+            new[node] = made
             program.contexts[made] = contexts[node]
-            waits = [self.updates[self.new[s]] for s in node.src if s.op is Op.REDUCE]
-            if waits:
-                program.after[made] = waits
         stores = list(dict.fromkeys(self.new[s] for s in self.sink.src))
         self._order_stores(stores)
         program.roots = stores
@@ -184,16 +186,22 @@ class _Schedule:
     def run(self) -> list[UOp]:
         nest = self.nest
         paths = {node: nest.path(self._context(node)) for node in self.order}
-        loops = dict.fromkeys(r for path in paths.values() for r in path)
+        # Every loop has one path object, which its nodes share.
+        distinct = {id(path): path for path in paths.values()}.values()
+        loops = dict.fromkeys(r for path in distinct for r in path)
         members: dict[Context, list[UOp]] = {None: []}
         first: dict[UOp, int] = {}
         for r in loops:
             members.setdefault(r, [])
+        entered: set[int] = set()
         for node in self.order:
+            path = paths[node]
             if node.op is not Op.RANGE:
-                members[paths[node][-1] if paths[node] else None].append(node)
-            for r in paths[node]:
-                first.setdefault(r, self.position[node])
+                members[path[-1] if path else None].append(node)
+            if id(path) not in entered:
+                entered.add(id(path))
+                for r in path:
+                    first.setdefault(r, self.position[node])
         for r in loops:
             parent = nest.places[r].parent
             members[parent].append(r)
@@ -222,22 +230,32 @@ class _Schedule:
     def _edges(self, paths: dict[UOp, tuple[UOp, ...]]) -> dict[UOp, set[UOp]]:
         """Which members of a body must follow which: an edge between nodes is one between what holds them there."""
         edges: dict[UOp, set[UOp]] = {}
-        empty: list[UOp] = []
+        after = self.program.after
         for node in self.order:
             to_path = paths[node]
-            for source in (*node.src, *self.program.after.get(node, empty)):
+            waits = after.get(node)
+            for source in node.src if waits is None else (*node.src, *waits):
                 if source.op is Op.RANGE and node.op is not Op.RANGE:
                     continue  # the loop's head; every user is inside, or is an ACC before it
                 from_path = paths[source]
-                common = 0
-                for a, b in zip(from_path, to_path):
-                    if a is not b:
-                        break
-                    common += 1
-                start = source if len(from_path) == common else from_path[common]
-                stop = node if len(to_path) == common else to_path[common]
-                if start is not stop:
-                    edges.setdefault(start, set()).add(stop)
+                start, stop = source, node
+                if from_path is not to_path:
+                    common = 0
+                    for a, b in zip(from_path, to_path):
+                        if a is not b:
+                            break
+                        common += 1
+                    if len(from_path) > common:
+                        start = from_path[common]
+                    if len(to_path) > common:
+                        stop = to_path[common]
+                    if start is stop:
+                        continue
+                followers = edges.get(start)
+                if followers is None:
+                    edges[start] = {stop}
+                else:
+                    followers.add(stop)
             if node.op is Op.ACC:
                 edges.setdefault(node, set()).add(node.src[1])
         return edges
@@ -273,7 +291,6 @@ def depth_first(roots: list[UOp], after: dict[UOp, list[UOp]]) -> list[UOp]:
     """Every node after its sources and what it waits for, in an order that follows from the structure alone."""
     order: list[UOp] = []
     done: set[UOp] = set()
-    empty: list[UOp] = []
     stack: list[tuple[UOp, bool]] = [(root, False) for root in reversed(roots)]
     while stack:
         node, finished = stack.pop()
@@ -283,7 +300,12 @@ def depth_first(roots: list[UOp], after: dict[UOp, list[UOp]]) -> list[UOp]:
         if node in done:
             continue
         done.add(node)
+        waits = after.get(node)
+        needed = node.src if waits is None else (*node.src, *waits)
+        missing = [(s, False) for s in reversed(needed) if s not in done]
+        if not missing:
+            order.append(node)
+            continue
         stack.append((node, True))
-        needed = (*node.src, *after.get(node, empty))
-        stack.extend([(s, False) for s in reversed(needed) if s not in done])
+        stack.extend(missing)
     return order

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
@@ -20,6 +19,7 @@ from gradlet.optimize.analysis import (
 )
 
 MAX_RENAMES = 1000
+_REDUCE: Final = 1 << Op.REDUCE
 FULL_LANES = 16  # lanes of float32 in the widest vector register
 
 
@@ -139,7 +139,10 @@ class Nest:
         self.ranges = open_ranges(self.order)
         self.places: dict[UOp, Place] = {}
         self.depths = self._find_depths()
+        # Only what a REDUCE is part of can have to wait for a loop.
+        self._waiting = [n for n in self.order if n.mask & _REDUCE]
         self._levels: dict[UOp | None, dict[UOp, int]] = {}
+        self._innermost: dict[frozenset[UOp], UOp | None] = {}
         self._paths: dict[UOp | None, tuple[UOp, ...]] = {None: ()}
 
     def _find_depths(self) -> dict[UOp, int]:
@@ -175,25 +178,30 @@ class Nest:
         """The innermost range whose body has to contain the node."""
         return self.innermost(self.ranges[node])
 
-    def innermost(self, ranges: Iterable[UOp]) -> UOp | None:
+    def innermost(self, ranges: frozenset[UOp]) -> UOp | None:
         """The range of a set that is nested deepest."""
-        return max(ranges, key=self.nesting, default=None)
+        try:
+            return self._innermost[ranges]
+        except KeyError:
+            found = max(ranges, key=self.nesting, default=None)
+            self._innermost[ranges] = found
+            return found
 
     def level(self, node: UOp, parent: UOp | None) -> int:
         """How many finished loops, one after another, the node needs in the body of `parent`."""
         found = self._levels.get(parent)
         if found is None:
             found = {}
-            for other in self.order:
+            get = found.get
+            for other in self._waiting:
                 level = 0
                 for source in other.src:
-                    if found[source] > level:
-                        level = found[source]
+                    level = max(level, get(source, 0))
                 if other.op is Op.REDUCE and self.context(other) is parent:
                     level += 1
                 found[other] = level
             self._levels[parent] = found
-        return found[node]
+        return found.get(node, 0)
 
     def conflict(self) -> tuple[UOp, UOp, Place] | None:
         """Place all loops. Returns (store or REDUCE, range, wanted place) where a range would need a second place."""
