@@ -350,14 +350,22 @@ def toposort(roots: Iterable[UOp]) -> list[UOp]:
             if node.stamp != stamp:
                 node.stamp = stamp
                 push(node)
-        # Depth first: neighbours in memory are visited together, and the list is nearly sorted.
+        # Down the first sources at once, the others later: that is nearly the order of creation backwards, so
+        # neighbours in memory are visited together and the reversed list is almost sorted.
         while stack:
-            node = pop()
-            keep(node)
-            for source in node.src:
-                if source.stamp != stamp:
-                    source.stamp = stamp
-                    push(source)
+            following: UOp | None = pop()
+            while following is not None:
+                keep(following)
+                src = following.src
+                following = None
+                for source in src:
+                    if source.stamp != stamp:
+                        source.stamp = stamp
+                        if following is None:
+                            following = source
+                        else:
+                            push(source)
+    out.reverse()
     out.sort(key=by_uid)
     return out
 

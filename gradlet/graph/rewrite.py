@@ -340,12 +340,19 @@ def _collect(roots: Iterable[UOp], stable: int, mask: int) -> list[UOp]:
                 node.stamp = stamp
                 push(node)
         while stack:
-            node = pop()
-            keep(node)
-            for source in node.src:
-                if source.stamp != stamp and not source.stable & stable and source.mask & mask:
-                    source.stamp = stamp
-                    push(source)
+            following: UOp | None = pop()
+            while following is not None:  # in the order that `toposort` takes
+                keep(following)
+                src = following.src
+                following = None
+                for source in src:
+                    if source.stamp != stamp and not source.stable & stable and source.mask & mask:
+                        source.stamp = stamp
+                        if following is None:
+                            following = source
+                        else:
+                            push(source)
+    out.reverse()
     out.sort(key=by_uid)
     return out
 
@@ -517,12 +524,18 @@ class SignatureIndex:
             stack = [root]
             push, pop = stack.append, stack.pop
             while stack:
-                node = pop()
-                groups[node.sig].append(node)
-                for source in node.src:
-                    if source.stamp != stamp:
-                        source.stamp = stamp
-                        push(source)
+                following: UOp | None = pop()
+                while following is not None:  # in the order that `toposort` takes
+                    groups[following.sig].append(following)
+                    src = following.src
+                    following = None
+                    for source in src:
+                        if source.stamp != stamp:
+                            source.stamp = stamp
+                            if following is None:
+                                following = source
+                            else:
+                                push(source)
         self.groups: dict[int, list[UOp]] = groups
 
     def has_work(self, rules: RuleSet, context: Any = None) -> bool:
