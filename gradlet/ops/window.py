@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, prod
-from typing import Self
+from typing import Self, TypeVar
 
 from gradlet.base.dtype import DType, accumulator, to_dtype
 from gradlet.base.errors import ArgumentError, ShapeError
-from gradlet.ops.arguments import per_axis
+from gradlet.ops.arguments import integer, integers, pairs, per_axis
+from gradlet.ops.movement import MovementMixin, operand
 from gradlet.ops.op import Op
 from gradlet.ops.stats import StatsMixin
 
 Sizes = int | Sequence[int]
 Padding = int | Sequence[int] | Sequence[Sequence[int]]
+
+T = TypeVar("T", bound=MovementMixin)
 
 
 class WindowMixin(StatsMixin):
@@ -62,24 +65,27 @@ class WindowMixin(StatsMixin):
 
         Raises:
             ShapeError: shapes that do not fit each other, or a kernel larger than the padded input.
+            ArgumentError: a stride, dilation or number of groups below 1.
 
         >>> Tensor.ones(1, 1, 3, 3).conv2d(Tensor.ones(1, 1, 2, 2)).tolist()
         [[[[4.0, 4.0], [4.0, 4.0]]]]
         """
-        spatial = weight.ndim - 2
+        groups = integer(groups, "conv2d", "groups", 1)
+        spatial = operand(weight, "conv2d", "weight").ndim - 2
         _check_convolution("conv2d", self.shape, weight.shape, groups, weight.shape[1] * groups if spatial > 0 else 0)
         kernel = weight.shape[2:]
         source, weight = self.same_dtype([weight])
         result_dtype = source.dtype if dtype is None else to_dtype(dtype)
         carrier = accumulator(result_dtype)
         padded = source._pad_sides(_sides(padding, spatial, "conv2d"))
-        _check_fit("conv2d", padded.shape[2:], kernel, per_axis(dilation, spatial, "conv2d: dilation"))
-        steps = per_axis(stride, spatial, "conv2d: stride")
-        view = padded.windows(kernel, steps, per_axis(dilation, spatial, "conv2d: dilation"))
+        steps = _positive(stride, spatial, "conv2d", "stride")
+        spread = _positive(dilation, spatial, "conv2d", "dilation")
+        _check_fit("conv2d", padded.shape[2:], kernel, spread)
+        view = padded.windows(kernel, steps, spread)
         batch, sizes = self.shape[0], view.shape[2 : 2 + spatial]
         inside, outside = weight.shape[1], weight.shape[0]
-        # [batch, group, out, in, *kernel, *sizes]: one product, one sum over in channels and kernel. The sizes come last
-        # so that rows stay contiguous in what gradients store of this form.
+        # [batch, group, out, in, *kernel, *sizes]: one product, one sum over in channels and kernel. Sizes come last so
+        # that rows stay contiguous in what gradients store of this form.
         view = view.permute((0, 1, *range(2 + spatial, 2 + 2 * spatial), *range(2, 2 + spatial)))
         left = view.reshape((batch, groups, 1, inside) + kernel + sizes)
         left = left.expand((batch, groups, outside // groups, inside) + kernel + sizes)
@@ -88,7 +94,7 @@ class WindowMixin(StatsMixin):
         product = left.cast(carrier).mul(right.cast(carrier))
         total = product.reduce_over(Op.ADD, axes, False, "conv2d")
         result = total.cast(result_dtype).reshape((batch, outside) + sizes)
-        return result if bias is None else result.add(bias.reshape((1, -1) + (1,) * spatial))
+        return result if bias is None else result.add(_channels(bias, outside, spatial, "conv2d"))
 
     def conv_transpose2d(
         self, weight: Self, bias: Self | None = None, groups: int = 1, stride: Sizes = 1, dilation: Sizes = 1,
@@ -99,21 +105,28 @@ class WindowMixin(StatsMixin):
         Args:
             weight: `[in channels, out channels / groups, *kernel]`.
             padding: cut off around the result.
-            output_padding: added at the end of each axis of the result.
+            output_padding: added at the end of each axis of the result; smaller than its stride or dilation.
 
         Raises:
             ShapeError: shapes that do not fit each other.
+            ArgumentError: a stride, dilation or number of groups below 1, or an output_padding that no convolution has.
 
         >>> Tensor.ones(1, 1, 2).conv_transpose2d(Tensor.ones(1, 1, 2)).tolist()
         [[[1.0, 2.0, 1.0]]]
         """
-        spatial = weight.ndim - 2
+        groups = integer(groups, "conv_transpose2d", "groups", 1)
+        spatial = operand(weight, "conv_transpose2d", "weight").ndim - 2
         _check_convolution("conv_transpose2d", self.shape, weight.shape, groups, weight.shape[0])
         kernel = weight.shape[2:]
         source, weight = self.same_dtype([weight])
-        steps = per_axis(stride, spatial, "conv_transpose2d: stride")
-        spread = per_axis(dilation, spatial, "conv_transpose2d: dilation")
+        steps = _positive(stride, spatial, "conv_transpose2d", "stride")
+        spread = _positive(dilation, spatial, "conv_transpose2d", "dilation")
         extra = per_axis(output_padding, spatial, "conv_transpose2d: output_padding")
+        if any(not 0 <= e < max(s, d) for e, s, d in zip(extra, steps, spread)):
+            raise ArgumentError(
+                f"conv_transpose2d: output_padding {extra} must be at least 0 and smaller than the stride {steps} or "
+                f"the dilation {spread} on each axis"
+            )
         sides = _sides(padding, spatial, "conv_transpose2d")
         batch, inside, outside = self.shape[0], self.shape[1] // groups, weight.shape[1]
         view = source.reshape((batch, groups, 1, inside) + self.shape[2:] + (1,) * spatial)
@@ -126,8 +139,10 @@ class WindowMixin(StatsMixin):
         axes = (3, *range(4 + spatial, 4 + 2 * spatial))
         total = view.cast(carrier).mul(right.cast(carrier)).reduce_over(Op.ADD, axes, False, "conv_transpose2d")
         result = total.cast(source.dtype).reshape((batch, groups * outside) + total.shape[3:])
+        if any(before + after > size for size, (before, after) in zip(result.shape[2:], sides)):
+            raise ShapeError(f"conv_transpose2d: padding {sides} cuts off more than the result {result.shape[2:]} has")
         result = result._pad_sides([(-before, -after) for before, after in sides])
-        return result if bias is None else result.add(bias.reshape((1, -1) + (1,) * spatial))
+        return result if bias is None else result.add(_channels(bias, groups * outside, spatial, "conv_transpose2d"))
 
     def _pad_sides(self, sides: Sequence[tuple[int, int]]) -> Self:
         """Zeros around the last axes (cropping where negative)."""
@@ -198,15 +213,19 @@ class WindowMixin(StatsMixin):
         self, what: str, kernel_size: Sizes, stride: Sizes | None, dilation: Sizes, padding: Padding, ceil_mode: bool
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], list[tuple[int, int]], list[int]]:
         """Kernel, stride, dilation, padding of each axis, and what ceil_mode adds at its end."""
-        kernel = per_axis(kernel_size, 2 if isinstance(kernel_size, int) else len(kernel_size), what)
-        count = len(kernel)
+        count = len(kernel_size) if isinstance(kernel_size, (tuple, list)) else 2
+        kernel = _positive(kernel_size, count, what, "kernel_size")
         if self.ndim < count:
             raise ShapeError(f"{what}: {count} window sizes for shape {self.shape}")
-        steps = kernel if stride is None else per_axis(stride, count, f"{what}: stride")
-        spread = per_axis(dilation, count, f"{what}: dilation")
-        if min((*kernel, *steps, *spread), default=1) < 1:
-            raise ArgumentError(f"{what}: kernel_size, stride and dilation must be positive")
+        steps = kernel if stride is None else _positive(stride, count, what, "stride")
+        spread = _positive(dilation, count, what, "dilation")
         sides = _sides(padding, count, what)
+        reaches = [d * (k - 1) + 1 for d, k in zip(spread, kernel)]
+        if any(min(pair) < 0 or max(pair) > reach // 2 for pair, reach in zip(sides, reaches)):
+            raise ArgumentError(
+                f"{what}: padding {sides} must be at least 0 and at most half of the reach {tuple(reaches)} of the "
+                "window, or some windows would see padding only"
+            )
         tail = [0] * count
         sizes = self.shape[-count:]
         padded = tuple([size + before + after for size, (before, after) in zip(sizes, sides)])
@@ -224,16 +243,32 @@ class WindowMixin(StatsMixin):
 
 def _sides(padding: Padding, count: int, what: str) -> list[tuple[int, int]]:
     """(before, after) of each spatial axis, first axis first."""
-    if isinstance(padding, int):
-        return [(padding, padding)] * count
-    if len(padding) == count and all(isinstance(p, (tuple, list)) for p in padding):
-        return [(int(p[0]), int(p[1])) for p in padding]  # type: ignore[index]
-    flat = [int(p) for p in padding]  # type: ignore[arg-type]
+    if not isinstance(padding, (tuple, list)):
+        (both,) = integers((padding,), f"{what}: padding")
+        return [(both, both)] * count
+    if count and len(padding) == count and all(isinstance(p, (tuple, list)) for p in padding):
+        return [p for p in pairs(padding, count, f"{what}: padding") if p is not None]
+    flat = integers((padding,), f"{what}: padding")
     if len(flat) == 2 * count:
         return [(flat[i], flat[i + 1]) for i in range(0, 2 * count, 2)][::-1]
     if len(flat) == count:
         return [(p, p) for p in flat]
-    raise ShapeError(f"{what}: padding {tuple(flat)} must be an integer, {count} integers or {2 * count} integers")
+    raise ShapeError(f"{what}: padding {flat} must be an integer, {count} integers or {2 * count} integers")
+
+
+def _positive(value: Sizes, count: int, what: str, name: str) -> tuple[int, ...]:
+    """One integer an axis, none below 1."""
+    values = per_axis(value, count, f"{what}: {name}")
+    if min(values, default=1) < 1:
+        raise ArgumentError(f"{what}: {name} must be positive, got {values}")
+    return values
+
+
+def _channels(bias: T, count: int, spatial: int, what: str) -> T:
+    """A bias of one number a channel, shaped to meet `[batch, channels, *sizes]`."""
+    if operand(bias, what, "bias").shape != (count,):
+        raise ShapeError(f"{what}: bias of shape {bias.shape} must have shape {(count,)}, one number an out channel")
+    return bias.reshape((1, count) + (1,) * spatial)
 
 
 def _check_convolution(what: str, source: tuple[int, ...], weight: tuple[int, ...], groups: int, channels: int) -> None:
@@ -242,7 +277,9 @@ def _check_convolution(what: str, source: tuple[int, ...], weight: tuple[int, ..
             f"{what}: input {source} and weight {weight} need 2 axes (batch and channels) and the same number of "
             "spatial axes; unsqueeze what lacks a batch axis"
         )
-    if groups < 1 or source[1] != channels or channels % groups or weight[0] % groups:
+    if min(weight[2:]) < 1:
+        raise ShapeError(f"{what}: weight {weight} has a kernel without elements")
+    if source[1] != channels or channels % groups or weight[0] % groups:
         raise ShapeError(
             f"{what}: input {source} has {source[1]} channels, weight {weight} with groups={groups} needs {channels}"
         )
