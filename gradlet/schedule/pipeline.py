@@ -18,6 +18,7 @@ from gradlet.schedule.context import Context, sink
 from gradlet.schedule.emit import Emitter
 from gradlet.schedule.fuse import partition
 from gradlet.schedule.hazards import place_writes
+from gradlet.schedule.layout import lay_out_operands
 from gradlet.schedule.moves import chain_to, replay, reshape, root_of
 from gradlet.schedule.order import execution_order
 from gradlet.schedule.split import split_reductions
@@ -44,6 +45,10 @@ def _keep_bases_whole(node: UOp, context: Context) -> UOp:
 
 def _split_reductions(node: UOp, context: Context) -> UOp:
     return split_reductions(node, context.target_of, context.default_device)
+
+
+def _lay_out_operands(node: UOp, context: Context) -> UOp:
+    return lay_out_operands(node, context.target_of, context.default_device)
 
 
 def _place_writes(node: UOp, context: Context) -> UOp:
@@ -128,6 +133,8 @@ PIPELINE: Final = Pipeline(
         Pass("simplify tensors", SIMPLIFY, T, T, doc="identities, constants, merged movements"),
         Pass("split long reductions", _split_reductions, T, T,
              doc="a long sum with few results is cut in parts, so that all cores work"),
+        Pass("lay out operands", _lay_out_operands, T, T,
+             doc="factors of large matrix products are copied into strips, in the order the product walks them"),
         Pass("place writes", _place_writes, T, T,
              doc="each write goes in place after the readers of the old values, or becomes an expression"),
         Pass("store constants", _store_constants, T, T, doc="a result that is only constants gets a kernel of its own"),

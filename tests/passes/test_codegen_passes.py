@@ -75,6 +75,7 @@ SUBJECTS: dict[str, Callable[[], kernels.Kernel]] = {
     "merge adjacent ranges": lambda: kernels.contiguous_3d((2, 3, 4)),
     "give each loop its own range": lambda: kernels.softmax(2, 3, same_range=True),
     "apply schedule": lambda: scheduled(kernels.row_reduce(2, 10), Opt(OptKind.VECTORIZE, 1, 4, Tail.MASK)),
+    "simplify splits": lambda: scheduled(kernels.two_dimensional(4, 8), Opt(OptKind.SPLIT, 0, 2)),
     "expand unrolled ranges": lambda: scheduled(kernels.row_reduce(2, 4), Opt(OptKind.UNROLL, 1, 4)),
     "simplify copies": lambda: scheduled(kernels.padded(2, 1, 1), Opt(OptKind.UNROLL, 0, 4)),
     "vectorise": lambda: scheduled(kernels.two_dimensional(2, 8), Opt(OptKind.VECTORIZE, 1, 4)),

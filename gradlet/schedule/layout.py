@@ -1,0 +1,91 @@
+"""Operands of large matrix products are copied into the order in which the product's loops walk them.
+
+A register tile reads a few rows of the left factor along the contracted axis, and a strip of columns of the right one.
+In a wide matrix the rows of such a strip lie far apart: power-of-two distances fall into the same few sets of the
+cache, and every row is another page. A copy whose strips are contiguous costs a few percent of the product and removes both.
+(Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from gradlet.base.dtype import dtypes
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import MOVEMENT, AxesArg, Op, ShapeArg
+from gradlet.schedule.clean import find_devices, rebuild
+from gradlet.schedule.moves import reshape
+from gradlet.target.target import Target
+
+# Fewer rows use each element of the right factor too seldom to pay for a copy.
+MIN_ROWS = 64
+
+
+def lay_out_operands(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
+    """The graph with the factors of large matrix products copied where their order in memory is a bad one."""
+    order = toposort((root,))
+    if not any(n.op is Op.REDUCE_AXES and _is_product(n) for n in order):
+        return root
+    devices = find_devices(order)
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not Op.REDUCE_AXES or not _is_product(node):
+            return None
+        target = target_of(devices.get(node, default_device))
+        if target.kind != "cpu":
+            return None
+        same = mk(node.op, node.dtype, src, node.arg)
+        return _lay_out(same, target) if _is_product(same) else same
+
+    return rebuild(root, change)
+
+
+def _is_product(node: UOp) -> bool:
+    """Whether it sums `left[.., m, 1, k] * right[1, n, k]` over the last axis, in floats."""
+    product = node.src[0]
+    rank = len(product.shape)
+    if node.arg.op is not Op.ADD or node.arg.axes != (rank - 1,) or rank < 3 or product.op is not Op.MUL:
+        return False
+    left, right = product.src
+    return (
+        product.dtype is dtypes.float32
+        and left.op is Op.EXPAND
+        and right.op is Op.EXPAND
+        and left.src[0].shape == (*product.shape[:-2], 1, product.shape[-1])
+        and right.src[0].shape == (*[1] * (rank - 2), *product.shape[-2:])
+    )
+
+
+def _lay_out(node: UOp, target: Target) -> UOp:
+    product = node.src[0]
+    left, right = (operand.src[0] for operand in product.src)
+    *outer, columns, depth = product.shape
+    strip = target.lanes(dtypes.float32) * (4 if target.vector_registers >= 32 else 2)
+    too_large = target.l2_bytes // 2
+    if prod(outer) < MIN_ROWS or columns % strip or columns * depth * 4 <= too_large:
+        return node
+    right = _in_strips(right, strip)
+    if prod(outer) * depth * 4 > too_large and not _is_row_major(left):
+        left = mk(Op.CONTIGUOUS, left.dtype, (left,), None)
+    shape = ShapeArg(product.shape)
+    factors = tuple([mk(Op.EXPAND, f.dtype, (f,), shape) for f in (left, right)])
+    return mk(node.op, node.dtype, (mk(Op.MUL, product.dtype, factors, None),), node.arg)
+
+
+def _in_strips(right: UOp, strip: int) -> UOp:
+    """`[1, n, k]` kept in memory as `[n / strip, k, strip]`."""
+    columns, depth = right.shape[-2:]
+    cut = reshape(right, (columns // strip, strip, depth))
+    swap = AxesArg((0, 2, 1))
+    stored = mk(Op.CONTIGUOUS, cut.dtype, (mk(Op.PERMUTE, cut.dtype, (cut,), swap),), None)
+    return reshape(mk(Op.PERMUTE, cut.dtype, (stored,), swap), right.shape)
+
+
+def _is_row_major(node: UOp) -> bool:
+    """Whether only reshapes lie between a view and what is in memory."""
+    while node.op in MOVEMENT:
+        if node.op is not Op.RESHAPE:
+            return False
+        node = node.src[0]
+    return True

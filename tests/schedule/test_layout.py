@@ -1,0 +1,75 @@
+"""Factors of large matrix products in strips."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gradlet import Tensor
+from gradlet.graph.evaluate import evaluate
+from gradlet.graph.node import UOp, toposort
+from gradlet.ops.op import Op
+from gradlet.schedule.context import sink
+from gradlet.schedule.layout import lay_out_operands
+from tests.schedule.helpers import target_of
+
+
+def copies(product: Tensor) -> int:
+    """How many factors a product has copied, after checking that its value stays the same."""
+    node: UOp = product.uop
+    changed = lay_out_operands(sink([node]), target_of, "CPU").src[0]
+    assert changed.shape == node.shape
+    buffers = {
+        n: np.random.default_rng(n.arg.number).standard_normal(n.arg.size).astype(np.float32)
+        for n in toposort((node,))
+        if n.op is Op.BUFFER
+    }
+    got, wanted = evaluate([changed, node], buffers)
+    np.testing.assert_array_equal(got, wanted)
+    return sum(n.op is Op.CONTIGUOUS for n in toposort((changed,)))
+
+
+def memory(*shape: int) -> Tensor:
+    return Tensor.empty(*shape)
+
+
+def test_large_right_factor_is_copied_either_way_round() -> None:
+    assert copies(memory(64, 256) @ memory(256, 1024)) == 1
+    assert copies(memory(64, 256) @ memory(1024, 256).T) == 1
+
+
+def test_transposed_left_factor_is_copied_where_it_is_large_too() -> None:
+    assert copies(memory(256, 1024).T @ memory(256, 1024)) == 2
+    assert copies(memory(256, 64).T @ memory(256, 1024)) == 1
+
+
+def test_leading_axes_of_the_left_factor() -> None:
+    assert copies(memory(2, 40, 256) @ memory(256, 1024)) == 1
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((63, 256), (256, 1024)),  # too few rows
+        ((64, 256), (256, 1000)),  # no whole strips
+        ((64, 64), (64, 64)),  # fits a near cache
+        ((3, 64, 256), (3, 256, 1024)),  # every product has a right factor of its own
+        ((256,), (256, 1024)),  # a vector
+    ],
+)
+def test_others_are_left_alone(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    assert copies(memory(*left) @ memory(*right)) == 0
+
+
+def test_other_types_are_left_alone() -> None:
+    assert copies(memory(64, 256).cast("int32") @ memory(256, 1024).cast("int32")) == 0
+
+
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
+def test_products_on_the_device(transposed: tuple[bool, bool]) -> None:
+    generator = np.random.default_rng(0)
+    a = generator.standard_normal((512, 1024)).astype(np.float32)
+    b = generator.standard_normal((1024, 640)).astype(np.float32)
+    left = Tensor(np.ascontiguousarray(a.T)).T if transposed[0] else Tensor(a)
+    right = Tensor(np.ascontiguousarray(b.T)).T if transposed[1] else Tensor(b)
+    np.testing.assert_allclose((left @ right).relu().numpy(), np.maximum(a @ b, 0), rtol=1e-3, atol=1e-3)
