@@ -17,8 +17,11 @@ def is_short_float(dtype: DType) -> bool:
 
 def compute_in_float32(sink: UOp, target: Target) -> UOp:
     """Every arithmetic op on 16-bit floats widens its operands, computes in float32 and rounds its result."""
+    order = toposort((sink,))
+    if not any(is_short_float(dtype) for dtype in {n.dtype for n in order}):
+        return sink
     new: dict[UOp, UOp] = {}
-    for node in toposort((sink,)):
+    for node in order:
         if not node.src:
             continue
         src = tuple([new.get(s, s) for s in node.src])

@@ -42,6 +42,8 @@ SQRT_HALF_BITS: Final = 0x3F3504F3
 
 def decompose(sink: UOp, target: Target) -> UOp:
     """Replace every transcendental op that the target does not support."""
+    if not sink.mask & _EXPANDED:
+        return sink
     new: dict[UOp, UOp] = {}
     for node in toposort((sink,)):
         if not node.src:
@@ -205,6 +207,9 @@ _EXPANSIONS: Final[dict[Op, Callable[..., UOp]]] = {
 }
 
 
+_EXPANDED: Final = sum(1 << op for op in _EXPANSIONS)
+
+
 def form_multiply_adds(sink: UOp) -> UOp:
     """`x * y + z` of floats becomes one op where nothing else needs the product.
 
@@ -225,15 +230,13 @@ def form_multiply_adds(sink: UOp) -> UOp:
             accumulated.update(s for s in node.src if uses[s] == 1)
     new: dict[UOp, UOp] = {}
     for node in order:
-        if not node.src:
-            continue
-        src = tuple([new.get(s, s) for s in node.src])
         product = None
         if node.op is Op.ADD and node.dtype.is_float and node not in accumulated:
             product = next((i for i in (0, 1) if node.src[i].op is Op.MUL and uses[node.src[i]] == 1), None)
         if product is not None:
+            src = [new.get(s, s) for s in node.src]
             factors = src[product].src
             new[node] = mk(Op.MULADD, node.dtype, (factors[0], factors[1], src[1 - product]))
-        elif src != node.src:
-            new[node] = mk(node.op, node.dtype, src, node.arg)
+        elif new and any(s in new for s in node.src):
+            new[node] = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
     return new.get(sink, sink)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
-from gradlet.graph.node import UOp, mk, substitute, toposort
+from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import ELEMENTWISE, AxisKind, LaneArg, Op, ReduceArg
-from gradlet.optimize.analysis import affine, coefficient, nesting_order, open_ranges
+from gradlet.optimize.analysis import nesting_order, open_ranges
 
 
 def unroll(sink: UOp) -> UOp:
@@ -16,57 +19,116 @@ def unroll(sink: UOp) -> UOp:
         if not loops:
             return sink
         # Inner ranges first, so that neighbouring copies are neighbours in memory.
-        sink = _unroll_one(sink, max(loops, key=nesting_order))
+        sink = _Copier(sink, max(loops, key=nesting_order)).run()
 
 
-def _unroll_one(sink: UOp, loop: UOp) -> UOp:
-    size = int(loop.src[0].arg)
-    order = toposort((sink,))
-    ranges = open_ranges(order)
-    copies: dict[UOp, tuple[UOp, ...]] = {loop: tuple([UOp.const(dtypes.index, i) for i in range(size)])}
-    new: dict[UOp, UOp] = {}
-    for node in order:
-        if node is loop:
-            continue
-        if node.op is Op.REDUCE and loop in node.src[1:]:
-            new[node] = _unrolled_reduce(node, loop, copies.get(node.src[0]), new, size)
-        elif loop in ranges[node] and node.op is not Op.SINK:
-            sources = [copies[s] if s in copies else (new.get(s, s),) * size for s in node.src]
-            copies[node] = tuple([_copy(node, src) for src in zip(*sources)])
-        elif node.op is Op.SINK:
-            stores: list[UOp] = []
-            for store in node.src:
-                stores.extend(copies[store] if store in copies else (new.get(store, store),))
-            new[node] = mk(Op.SINK, node.dtype, tuple(dict.fromkeys(stores)), node.arg)
-        elif node.src:
-            new[node] = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
-    return new[sink]
+class Linear(NamedTuple):
+    """An index expression as `rest + factor * loop + constant`; the rest does not depend on the loop."""
+
+    rest: UOp | None
+    factor: int
+    constant: int
+
+    def at(self, i: int) -> UOp:
+        """The expression in one iteration of the loop."""
+        number = self.constant + self.factor * i
+        if self.rest is None:
+            return UOp.const(dtypes.index, number)
+        return mk(Op.ADD, dtypes.index, (self.rest, UOp.const(dtypes.index, number))) if number else self.rest
 
 
-def _copy(node: UOp, src: tuple[UOp, ...]) -> UOp:
-    """The node with other sources. Index arithmetic with the constants that take a range's place folds at once."""
-    if node.dtype is dtypes.index and node.op in (Op.ADD, Op.MUL):
-        first, second = src if src[1].op is Op.CONST else (src[1], src[0])
-        if second.op is Op.CONST:
-            value = second.arg
-            if first.op is Op.CONST:
-                return UOp.const(dtypes.index, first.arg + value if node.op is Op.ADD else first.arg * value)
-            if value == (0 if node.op is Op.ADD else 1):
-                return first
-            if first.op is node.op and first.src[1].op is Op.CONST:
-                inner = first.src[1].arg
-                total = UOp.const(dtypes.index, inner + value if node.op is Op.ADD else inner * value)
-                return mk(node.op, node.dtype, (first.src[0], total))
-            src = (first, second)
-    return mk(node.op, node.dtype, src, node.arg)
+def independent(node: UOp) -> Linear:
+    """The linear form of an index expression that does not depend on the loop."""
+    if node.op is Op.CONST:
+        return Linear(None, 0, int(node.arg))
+    if node.op is Op.ADD and node.src[1].op is Op.CONST:
+        return Linear(node.src[0], 0, int(node.src[1].arg))
+    return Linear(node, 0, 0)
 
 
-def _unrolled_reduce(node: UOp, loop: UOp, copies: tuple[UOp, ...] | None, new: dict[UOp, UOp], size: int) -> UOp:
-    value = node.src[0]
-    values = list(copies) if copies is not None else [new.get(value, value)] * size
-    combined = balanced(node.arg.op, values)
-    rest = tuple([r for r in node.src[1:] if r is not loop])
-    return mk(Op.REDUCE, node.dtype, (combined, *rest), node.arg) if rest else combined
+def combined(node: UOp, part: Callable[[UOp], Linear | None]) -> Linear | None:
+    """The linear form of a sum, or of a product with a constant, from the forms of its sources."""
+    if node.op is Op.ADD:
+        first, second = part(node.src[0]), part(node.src[1])
+        if first is None or second is None:
+            return None
+        rest = first.rest
+        if second.rest is not None:
+            rest = second.rest if rest is None else rest + second.rest
+        return Linear(rest, first.factor + second.factor, first.constant + second.constant)
+    if node.op is Op.MUL and node.src[1].op is Op.CONST:
+        form, scale = part(node.src[0]), int(node.src[1].arg)
+        if form is not None:
+            rest = None if form.rest is None else form.rest * scale
+            return Linear(rest, form.factor * scale, form.constant * scale)
+    return None
+
+
+class _Copier:
+    """Rebuilds a kernel with one range written out.
+
+    Element numbers are mostly linear in the range: their copies share one node and differ by a constant. So sums are
+    kept as `linear` and written out only for what uses them as a whole.
+    """
+
+    def __init__(self, sink: UOp, loop: UOp) -> None:
+        self.sink, self.loop = sink, loop
+        self.size = int(loop.src[0].arg)
+        self.order = toposort((sink,))
+        self.ranges = open_ranges(self.order)
+        self.new: dict[UOp, UOp] = {}
+        self.copies: dict[UOp, tuple[UOp, ...]] = {}
+        self.linear: dict[UOp, Linear] = {loop: Linear(None, 1, 0)}
+
+    def run(self) -> UOp:
+        loop, ranges, new = self.loop, self.ranges, self.new
+        for node in self.order:
+            if node is loop or not node.src:
+                continue
+            if node.op is Op.SINK:
+                stores: list[UOp] = []
+                for store in node.src:
+                    stores.extend(self._copies(store) if loop in ranges[store] else (self._kept(store),))
+                new[node] = mk(Op.SINK, node.dtype, tuple(dict.fromkeys(stores)), node.arg)
+            elif node.op is Op.REDUCE and loop in node.src[1:]:
+                new[node] = self._reduce(node)
+            elif loop in ranges[node]:
+                linear = combined(node, self._part) if node.dtype is dtypes.index else None
+                if linear is not None:
+                    self.linear[node] = linear
+                    continue
+                op, dtype, arg = node.op, node.dtype, node.arg
+                sources = [self._copies(s) for s in node.src]
+                self.copies[node] = tuple([mk(op, dtype, src, arg) for src in zip(*sources)])
+            elif any(s in new for s in node.src):
+                new[node] = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
+        return new.get(self.sink, self.sink)
+
+    def _kept(self, node: UOp) -> UOp:
+        return self.new.get(node, node)
+
+    def _copies(self, node: UOp) -> tuple[UOp, ...]:
+        """The node for each iteration."""
+        found = self.copies.get(node)
+        if found is not None:
+            return found
+        linear = self.linear.get(node)
+        if linear is None:
+            return (self._kept(node),) * self.size
+        found = tuple([linear.at(i) for i in range(self.size)])
+        self.copies[node] = found
+        return found
+
+    def _part(self, node: UOp) -> Linear | None:
+        if self.loop in self.ranges[node]:
+            return self.linear.get(node)
+        return independent(self._kept(node))
+
+    def _reduce(self, node: UOp) -> UOp:
+        """A balanced tree of the copies, under a REDUCE over the other ranges if there are any."""
+        value = balanced(node.arg.op, list(self._copies(node.src[0])))
+        rest = tuple([r for r in node.src[1:] if r is not self.loop])
+        return mk(Op.REDUCE, node.dtype, (value, *rest), node.arg) if rest else value
 
 
 def balanced(op: Op, values: list[UOp]) -> UOp:
@@ -86,20 +148,62 @@ def vectorize(sink: UOp) -> UOp:
 
 
 class _Vectorizer:
-    """Rebuilds a kernel with lanes; `new` has the vector of a node that depends on a VECTOR range, else its scalar."""
+    """Rebuilds a kernel with lanes; `new` has the vector of a node that depends on a VECTOR range, else its scalar.
+
+    Sums of element numbers are kept as `linear`: an access needs only where its lanes start.
+    """
 
     def __init__(self, sink: UOp, order: list[UOp]) -> None:
         self.sink, self.order = sink, order
         self.ranges = open_ranges(order)
         self.new: dict[UOp, UOp] = {}
+        self.linear: dict[UOp, Linear] = {}
         self.lane_copies: dict[tuple[UOp, int], UOp] = {}
+        self.spreads: dict[tuple[UOp, int], UOp] = {}
+        self.lane_ranges: dict[frozenset[UOp], UOp | None] = {}
 
     def run(self) -> UOp:
         for node in self.order:
-            self.new[node] = self._visit(node)
+            lane = self._lane_range(node)
+            if lane is node:
+                self.linear[node] = Linear(None, 1, 0)
+            elif lane is not None and node.dtype is dtypes.index:
+                linear = combined(node, self._part)
+                if linear is not None:
+                    self.linear[node] = linear
+                    continue
+            self.new[node] = self._visit(node, lane)
         return self.new[self.sink]
 
+    def _part(self, node: UOp) -> Linear | None:
+        return self.linear.get(node) if self._lane_range(node) is not None else independent(self.new[node])
+
+    def _made(self, node: UOp) -> UOp:
+        """The rebuilt node. Sums kept as `linear` are made when something needs their lanes."""
+        found = self.new.get(node)
+        if found is not None:
+            return found
+        stack = [node]
+        while stack:
+            top = stack[-1]
+            waiting = [s for s in top.src if s not in self.new]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            self.new[top] = self._visit(top, self._lane_range(top))
+            stack.pop()
+        return self.new[node]
+
     def _lane_range(self, node: UOp) -> UOp | None:
+        ranges = self.ranges[node]
+        try:
+            return self.lane_ranges[ranges]
+        except KeyError:
+            found = self._find_lane_range(node)
+            self.lane_ranges[ranges] = found
+            return found
+
+    def _find_lane_range(self, node: UOp) -> UOp | None:
         found = None
         for r in self.ranges[node]:
             if r.arg.kind is AxisKind.VECTOR:
@@ -110,7 +214,7 @@ class _Vectorizer:
                 found = r
         return found
 
-    def _visit(self, node: UOp) -> UOp:
+    def _visit(self, node: UOp, lane: UOp | None) -> UOp:
         if node.op is Op.SINK:
             stores: list[UOp] = []
             for store in node.src:
@@ -119,14 +223,14 @@ class _Vectorizer:
             return mk(Op.SINK, node.dtype, tuple(dict.fromkeys(stores)), node.arg)
         if node.op is Op.REDUCE:
             return self._reduce(node)
-        lane = self._lane_range(node)
         if lane is None:
-            return mk(node.op, node.dtype, tuple([self.new[s] for s in node.src]), node.arg) if node.src else node
+            src = tuple([self.new[s] for s in node.src])
+            return node if src == node.src else mk(node.op, node.dtype, src, node.arg)
         count = int(lane.src[0].arg)
         if node is lane:
             return iota(count)
         if node.op in ELEMENTWISE:
-            src = tuple([self.spread(self.new[s], count) for s in node.src])
+            src = tuple([self.spread(self._made(s), count) for s in node.src])
             return mk(node.op, node.dtype.vec(count), src, node.arg)
         if node.op is Op.INDEX:
             return node  # LOAD and STORE look at it
@@ -136,13 +240,18 @@ class _Vectorizer:
             return self._store(node, lane, count)
         raise CompilerError(f"{node.op.name} cannot be vectorised: {node}")
 
-    @staticmethod
-    def spread(node: UOp, count: int) -> UOp:
+    def spread(self, node: UOp, count: int) -> UOp:
         """The value in every lane, unless it is a vector already."""
-        return node if node.dtype.count == count else broadcast(node, count)
+        if node.dtype.count == count:
+            return node
+        found = self.spreads.get((node, count))
+        if found is None:
+            found = broadcast(node, count)
+            self.spreads[node, count] = found
+        return found
 
     def _reduce(self, node: UOp) -> UOp:
-        value = self.new[node.src[0]]
+        value = self._made(node.src[0])
         lanes = [r for r in node.src[1:] if r.arg.kind is AxisKind.VECTOR]
         rest = tuple([self.new[r] for r in node.src[1:] if r.arg.kind is not AxisKind.VECTOR])
         if not lanes:
@@ -153,37 +262,31 @@ class _Vectorizer:
             value = mk(Op.REDUCE, value.dtype, (value, *rest), node.arg)
         return mk(Op.REDUCE_LANES, node.dtype, (value,), ReduceArg(node.arg.op))
 
-    def _contiguous_start(self, index: UOp, lane: UOp) -> UOp | None:
+    def _contiguous_start(self, index: UOp) -> UOp | None:
         """The scalar element number of lane 0 if the lanes touch consecutive elements."""
-        if coefficient(affine(index.src[1]), lane, self.ranges) != 1:
-            return None
-        return self.new_scalar(index.src[1].substitute({lane: UOp.const(dtypes.index, 0)}))
-
-    def new_scalar(self, node: UOp) -> UOp:
-        """An expression without lanes, in terms of rebuilt nodes."""
-        known = {s: self.new[s] for s in toposort((node,)) if s in self.new and self.new[s] is not s}
-        return substitute((node,), known)[0] if known else node
+        linear = self.linear.get(index.src[1])
+        return linear.at(0) if linear is not None and linear.factor == 1 else None
 
     def _gate(self, index: UOp, count: int) -> tuple[UOp, ...]:
-        return (self.spread(self.new[index.src[2]], count),) if len(index.src) > 2 else ()
+        return (self.spread(self._made(index.src[2]), count),) if len(index.src) > 2 else ()
 
     def _load(self, node: UOp, lane: UOp, count: int) -> UOp:
         index = node.src[0]
-        start = self._contiguous_start(index, lane)
+        start = self._contiguous_start(index)
         if start is None:
             return mk(Op.VECTORIZE, node.dtype.vec(count), tuple([self.lane_copy(node, lane, i) for i in range(count)]))
         address = mk(Op.INDEX, index.dtype, (self.new[index.src[0]], start, *self._gate(index, count)))
-        otherwise = tuple([self.spread(self.new[s], count) for s in node.src[1:]])
+        otherwise = tuple([self.spread(self._made(s), count) for s in node.src[1:]])
         return mk(Op.LOAD, node.dtype.vec(count), (address, *otherwise))
 
     def _store(self, node: UOp, lane: UOp, count: int) -> UOp:
         index, value = node.src
-        start = self._contiguous_start(index, lane)
+        start = self._contiguous_start(index)
         if start is not None:
             address = mk(Op.INDEX, index.dtype, (self.new[index.src[0]], start, *self._gate(index, count)))
-            return mk(Op.STORE, node.dtype, (address, self.spread(self.new[value], count)))
+            return mk(Op.STORE, node.dtype, (address, self.spread(self._made(value), count)))
         scattered: list[UOp] = []
-        vector = self.new[value]
+        vector = self._made(value)
         for i in range(count):
             address = self.lane_copy(index, lane, i)
             single = vector if vector.dtype.count == 1 else extract(vector, i)
@@ -207,6 +310,8 @@ class _Vectorizer:
                 made = at_lane
             elif lane not in self.ranges[top]:
                 made = self.new[top]
+            elif top in self.linear:
+                made = self.linear[top].at(i)
             elif top.op is Op.REDUCE:
                 made = extract(self.new[top], i)
             else:

@@ -236,7 +236,12 @@ class Nest:
 
 
 def separate(sink: UOp) -> UOp:
-    """Rename ranges until each has one place in the loop nest.
+    """Rename ranges until each has one place in the loop nest."""
+    return separated(sink).sink
+
+
+def separated(sink: UOp) -> Nest:
+    """The loop tree of the kernel with ranges renamed until each has one place in it.
 
     The same range may be closed by a REDUCE and used again by what needs the REDUCE (a row is read twice): that is two
     loops, one after the other, so they need two ranges.
@@ -246,7 +251,7 @@ def separate(sink: UOp) -> UOp:
         found = Nest(sink)
         conflict = found.conflict()
         if conflict is None:
-            return sink
+            return found
         user, loop, place = conflict
         fresh = renamed.get((loop, place))
         if fresh is None:

@@ -6,13 +6,12 @@ from typing import Final
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.codegen.loops import Nest, nest_of
+from gradlet.graph.bounds import bounds
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import COMPARE, Op
 from gradlet.optimize.analysis import Affine, affine
 
-Interval = tuple[int, int]
-_INT32: Final[Interval] = (-(2**31), 2**31 - 1)
-_UNKNOWN: Final[Interval] = (-(2**62), 2**62)
+_INT32: Final = (-(2**31), 2**31 - 1)
 
 
 def settle_guards(sink: UOp) -> UOp:
@@ -21,6 +20,8 @@ def settle_guards(sink: UOp) -> UOp:
     A select between a guarded load and something else, on the load's own guard, becomes the load's other value.
     """
     order = toposort((sink,))
+    if not any(n.op is Op.INDEX and len(n.src) > 2 for n in order):
+        return sink
     uses: dict[UOp, int] = {}
     for node in order:
         for source in node.src:
@@ -31,7 +32,9 @@ def settle_guards(sink: UOp) -> UOp:
             continue
         src = tuple([new.get(s, s) for s in node.src])
         if node.op is Op.LOAD:
-            new[node] = _load(node, src)
+            made = _load(node, src)
+            if made is not node:
+                new[node] = made
         elif node.op is Op.STORE and len(src[0].src) > 2 and src[0].src[2].op is Op.CONST:
             index = src[0]
             kept = mk(Op.STORE, node.dtype, (mk(Op.INDEX, index.dtype, index.src[:2]), src[1]))
@@ -60,25 +63,41 @@ def _is_guarded_by(load: UOp, condition: UOp) -> bool:
     return load.op is Op.LOAD and len(load.src[0].src) > 2 and load.src[0].src[2] is condition
 
 
-def order_sums(sink: UOp) -> UOp:
+def order_sums(sink: UOp, nest: Nest | None = None) -> UOp:
     """Write every element number as a sum from the outermost loop's terms to the innermost's, the constant last.
 
     Then each partial sum is computed in the loop it belongs to, and neighbouring accesses differ by a constant only,
     which the machine adds for free.
     """
-    nest = nest_of(sink)
+    nest = nest if nest is not None else nest_of(sink)
     new: dict[UOp, UOp] = {}
+    sums: dict[UOp, UOp] = {}  # what neighbouring accesses share, in order
     for node in nest.order:
-        if not node.src:
-            continue
-        src = tuple([new.get(s, s) for s in node.src])
         if node.op is Op.INDEX:
-            form = affine(node.src[1])
-            total = ordered_sum(form, nest, new)
-            src = (src[0], total, *src[2:])
+            total = _ordered_element(node.src[1], nest, new, sums)
+            src = (node.src[0], total, *[new.get(s, s) for s in node.src[2:]])
+        elif new:
+            src = tuple([new.get(s, s) for s in node.src])
+        else:
+            continue
         if src != node.src:
             new[node] = mk(node.op, node.dtype, src, node.arg)
     return new.get(sink, sink)
+
+
+def _ordered_element(element: UOp, nest: Nest, new: dict[UOp, UOp], sums: dict[UOp, UOp]) -> UOp:
+    base, constant = element, 0
+    if element.op is Op.ADD and element.src[1].op is Op.CONST:
+        base, constant = element.src[0], int(element.src[1].arg)
+    found = sums.get(base)
+    if found is None:
+        found = ordered_sum(affine(base), nest, new)
+        sums[base] = found
+    if not constant:
+        return found
+    if found.op is Op.CONST or (found.op is Op.ADD and found.src[1].op is Op.CONST):
+        return ordered_sum(affine(element), nest, new)
+    return found + constant
 
 
 def ordered_sum(form: Affine, nest: Nest, new: dict[UOp, UOp]) -> UOp:
@@ -101,33 +120,36 @@ def ordered_sum(form: Affine, nest: Nest, new: dict[UOp, UOp]) -> UOp:
 def narrow_vectors(sink: UOp) -> UOp:
     """Vectors of index type become int32 where their bounds prove that it fits, else int64. Scalars stay addresses."""
     order = toposort((sink,))
-    if not any(n.dtype.kind == "x" and n.dtype.count > 1 for n in order):
+    if not any(d.kind == "x" and d.count > 1 for d in {n.dtype for n in order}):
         return sink
-    intervals: dict[UOp, Interval] = {}
     new: dict[UOp, UOp] = {}
     for node in order:
-        if node.dtype.kind == "x":
-            intervals[node] = _interval(node, intervals)
-        if not node.src:
-            if node.dtype.kind == "x" and node.dtype.count > 1:
-                new[node] = UOp.const(_width([node], intervals).vec(node.dtype.count), node.arg)
-            continue
-        src = tuple([new.get(s, s) for s in node.src])
-        dtype = node.dtype
-        lanes = [s for s in node.src if s.dtype.kind == "x" and s.dtype.count > 1]
         if node.dtype.kind == "x" and node.dtype.count > 1:
-            dtype = _width([node, *[s for s in node.src if s.dtype.kind == "x"]], intervals)
-            src = tuple([_cast(s, dtype) if o.dtype.kind == "x" else s for s, o in zip(src, node.src, strict=True)])
-            dtype = dtype.vec(node.dtype.count)
-        elif node.op in COMPARE and lanes:
-            width = _width(lanes, intervals)
-            src = tuple([_cast(s, width) for s in src])
-        elif lanes and node.op is Op.EXTRACT:
-            new[node] = mk(Op.EXTRACT, src[0].dtype.scalar, src, node.arg).cast(dtypes.index)
-            continue
-        if src != node.src or dtype is not node.dtype:
-            new[node] = mk(node.op, dtype, src, node.arg)
+            new[node] = _narrowed(node, new)
+        elif any(s in new for s in node.src):
+            new[node] = _user_of_narrowed(node, tuple([new.get(s, s) for s in node.src]))
     return new.get(sink, sink)
+
+
+def _narrowed(node: UOp, new: dict[UOp, UOp]) -> UOp:
+    """A vector of indices in fewer bits."""
+    count = node.dtype.count
+    if not node.src:
+        return UOp.const(_width([node]).vec(count), node.arg)
+    dtype = _width([node, *[s for s in node.src if s.dtype.kind == "x"]])
+    src = tuple([_cast(new.get(s, s), dtype) if s.dtype.kind == "x" else new.get(s, s) for s in node.src])
+    return mk(node.op, dtype.vec(count), src, node.arg)
+
+
+def _user_of_narrowed(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    """What reads narrowed vectors, or something that does."""
+    lanes = [s for s in node.src if s.dtype.kind == "x" and s.dtype.count > 1]
+    if lanes and node.op in COMPARE:
+        width = _width(lanes)
+        src = tuple([_cast(s, width) for s in src])
+    elif lanes and node.op is Op.EXTRACT:
+        return mk(Op.EXTRACT, src[0].dtype.scalar, src, node.arg).cast(dtypes.index)
+    return mk(node.op, node.dtype, src, node.arg)
 
 
 def _cast(node: UOp, dtype: DType) -> UOp:
@@ -135,45 +157,7 @@ def _cast(node: UOp, dtype: DType) -> UOp:
     return UOp.const(dtype, node.arg) if node.op is Op.CONST else node.cast(dtype)
 
 
-def _width(nodes: list[UOp], intervals: dict[UOp, Interval]) -> DType:
-    fits = all(_INT32[0] <= intervals[n][0] and intervals[n][1] <= _INT32[1] for n in nodes)
+def _width(nodes: list[UOp]) -> DType:
+    intervals = [bounds(n) for n in nodes]
+    fits = all(_INT32[0] <= low and high <= _INT32[1] for low, high in intervals)
     return dtypes.int32 if fits else dtypes.int64
-
-
-def _interval(node: UOp, known: dict[UOp, Interval]) -> Interval:
-    """Smallest and largest value of an index expression, conservatively."""
-    op = node.op
-    if op is Op.CONST:
-        return int(node.arg), int(node.arg)
-    if op is Op.VARIABLE:
-        return int(node.arg.low), int(node.arg.high)
-    if op is Op.SPECIAL:
-        return 0, int(node.arg.size) - 1
-    parts = [known[s] for s in node.src if s in known]
-    if op is Op.RANGE:
-        return 0, max(parts[0][1] - 1, 0)
-    if op is Op.CAST and node.src[0].dtype.is_int and node.src[0].dtype.kind != "x":
-        return int(node.src[0].dtype.min), int(node.src[0].dtype.max)
-    if op in (Op.VECTORIZE, Op.EXTRACT, Op.CAST, Op.WHERE) and parts:
-        return min(p[0] for p in parts), max(p[1] for p in parts)
-    if len(parts) == 2:
-        return _binary_interval(op, parts[0], parts[1])
-    return _UNKNOWN
-
-
-def _binary_interval(op: Op, x: Interval, y: Interval) -> Interval:
-    if op is Op.ADD:
-        return x[0] + y[0], x[1] + y[1]
-    if op is Op.MUL:
-        corners = [a * b for a in x for b in y]
-        return min(corners), max(corners)
-    if op is Op.MAX:
-        return max(x[0], y[0]), max(x[1], y[1])
-    if op is Op.MIN:
-        return min(x[0], y[0]), min(x[1], y[1])
-    if op is Op.MOD and y[0] > 0:
-        return 0, y[1] - 1
-    if op is Op.IDIV and y[0] > 0:
-        corners = [a // b for a in x for b in y]
-        return min(corners), max(corners)
-    return _UNKNOWN

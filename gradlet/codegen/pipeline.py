@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from gradlet.base.settings import NOOPT
@@ -11,6 +11,7 @@ from gradlet.codegen import decompose_dtypes, decompose_ops, expand, linearize, 
 from gradlet.graph.node import UOp, no_gc, toposort
 from gradlet.graph.passes import Observer, Pass, Pipeline
 from gradlet.graph.program import LinearProgram
+from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AxisKind, KernelArg, Op, Stage
 from gradlet.optimize import actions, cost, heuristic
 from gradlet.optimize.analysis import range_size
@@ -20,9 +21,14 @@ from gradlet.target.target import Target
 
 @dataclass(frozen=True)
 class Lowering:
-    """What every pass may ask: the machine that the kernel is for."""
+    """What every pass may ask: the machine that the kernel is for.
+
+    Attributes:
+        nests: the last loop tree; a pass that follows immediately need not find it again.
+    """
 
     target: Target
+    nests: list[loops.Nest] = field(default_factory=list)
 
 
 def _apply_opts(sink: UOp, context: Lowering) -> UOp:
@@ -31,6 +37,22 @@ def _apply_opts(sink: UOp, context: Lowering) -> UOp:
     if opts is None:
         opts = () if NOOPT.value else heuristic.choose(sink, context.target)
     return actions.apply(sink, opts, context.target)
+
+
+def _simplify(sink: UOp, context: Lowering) -> UOp:
+    """Index math where there is certainly something to do, so that looking first would be in vain."""
+    return rewrite(sink, INDEX_MATH)
+
+
+def _separate(sink: UOp, context: Lowering) -> UOp:
+    nest = loops.separated(sink)
+    context.nests[:] = [nest]
+    return nest.sink
+
+
+def _order_sums(sink: UOp, context: Lowering) -> UOp:
+    nest = context.nests.pop() if context.nests else None
+    return memory.order_sums(sink, nest if nest is not None and nest.sink is sink else None)
 
 
 def plain(step: Callable[[UOp], UOp]) -> Callable[[UOp, Lowering], UOp]:
@@ -56,17 +78,18 @@ PIPELINE: Final = Pipeline(
         Pass("give each loop its own range", plain(loops.separate), K, K,
              doc="a row that is read twice is two loops"),
         Pass("apply schedule", _apply_opts, K, K, doc="split, vectorise, unroll and parallelise ranges"),
+        Pass("simplify splits", _simplify, K, K, doc="sums in normal form before there are copies of them"),
         Pass("expand unrolled ranges", plain(expand.unroll), K, K, doc="copies share what they can"),
-        Pass("simplify copies", INDEX_MATH, K, K, doc="each copy has constants where ranges were"),
+        Pass("simplify copies", _simplify, K, K, doc="each copy has constants where ranges were"),
         Pass("vectorise", plain(expand.vectorize), K, K, doc="VECTOR ranges become lanes"),
         Pass("settle guards", plain(memory.settle_guards), K, K, doc="every guarded load has its other value"),
         Pass("compute 16-bit floats in float32", for_target(decompose_dtypes.compute_in_float32), K, K,
              doc="one rounding an op"),
         Pass("decompose ops", for_target(decompose_ops.decompose), K, K,
              doc="exponential, logarithm and sine as polynomials"),
-        Pass("simplify lanes", INDEX_MATH, K, K, doc="what lanes and decompositions left over"),
-        Pass("separate scheduled loops", plain(loops.separate), K, K, doc="splits, reorders and copies move loops"),
-        Pass("order sums", plain(memory.order_sums), K, K, doc="address arithmetic moves out of loops"),
+        Pass("simplify lanes", _simplify, K, K, doc="what lanes and decompositions left over"),
+        Pass("separate scheduled loops", _separate, K, K, doc="splits, reorders and copies move loops"),
+        Pass("order sums", _order_sums, K, K, doc="address arithmetic moves out of loops"),
         Pass("narrow vector indices", plain(memory.narrow_vectors), K, K, doc="int32 where it fits"),
         Pass("form multiply-adds", plain(decompose_ops.form_multiply_adds), K, K,
              doc="a product used once by a sum joins it"),

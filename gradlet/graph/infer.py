@@ -9,6 +9,7 @@ from gradlet.base.dtype import DType, dtypes
 from gradlet.ops.op import COMPARE, ELEMENTWISE, Op
 
 Shape = tuple[int, ...]
+_RANGE: Final = Op.RANGE
 
 
 def shape(node: Any) -> Shape:
@@ -107,21 +108,29 @@ def ranges(node: Any) -> tuple[Any, ...]:
     stack = [node]
     while stack:
         top = stack[-1]
-        waiting = [s for s in top.src if _known_ranges(s) is None]
-        if waiting:
-            stack.extend(waiting)
+        height = len(stack)
+        known: list[tuple[Any, ...]] = []
+        for source in top.src:
+            found = _known_ranges(source) if source.op is _RANGE else getattr(source, "_ranges", None)
+            if found is None:
+                stack.append(source)
+            elif found:
+                known.append(found)
+        if len(stack) > height:
             continue
-        if top.op is not Op.RANGE:
-            top._ranges = _open_ranges(top)
+        if top.op is not _RANGE:
+            top._ranges = _open_ranges(top, known) if known else ()
         stack.pop()
     return _known_ranges(node) or ()
 
 
 def _known_ranges(node: Any) -> tuple[Any, ...] | None:
     """The ranges if they are known. Those of a RANGE contain itself: kept in the node they would be a cycle."""
-    if node.op is Op.RANGE:
+    if node.op is _RANGE:
         outer: tuple[Any, ...] | None = _known_ranges(node.src[0])
-        return outer if outer is None else tuple(sorted({node, *outer}, key=_range_order))
+        if not outer:
+            return outer if outer is None else (node,)
+        return tuple(sorted({node, *outer}, key=_range_order))
     try:
         return node._ranges  # type: ignore[no-any-return]
     except AttributeError:
@@ -132,26 +141,21 @@ def _range_order(node: Any) -> tuple[int, int, int]:
     return (node.arg.number, node.arg.kind, node.uid)
 
 
-def _open_ranges(node: Any) -> tuple[Any, ...]:
-    if node.op is Op.REDUCE:
-        closed = node.src[1:]
-        found = {r for source in node.src for r in _known_ranges(source) or ()}
-        found.difference_update(closed)
-        return tuple(sorted(found, key=_range_order))
+def _open_ranges(node: Any, known: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """The ranges of a node from those of its sources."""
     # Mostly all sources agree, or one source has all: share its tuple.
-    result: tuple[Any, ...] = ()
-    for source in node.src:
-        other = _known_ranges(source) or ()
-        if other is result or not other or other == result:
-            continue
-        if not result:
-            result = other
+    result = known[0]
+    for other in known:
+        if other is result or other == result:
             continue
         union = {*result, *other}
         if len(union) == len(other):
             result = other
         elif len(union) != len(result):
             result = tuple(sorted(union, key=_range_order))
+    if node.op is Op.REDUCE:
+        closed = node.src[1:]
+        return tuple([r for r in result if r not in closed])
     return result
 
 
