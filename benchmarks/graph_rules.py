@@ -55,40 +55,25 @@ def modulo_by_bounds(x: UOp, c: UOp) -> UOp | None:
     return x if 0 <= low and high < c.arg else None
 
 
-def exact(x: UOp, by: int) -> UOp | None:
-    """A sum of products, each divided by a constant that divides its factor."""
-    out: UOp | None = None
-    stack = [x]
-    while stack:
-        term = stack.pop()
-        if term.op is Op.ADD:
-            stack.extend((term.src[1], term.src[0]))
-            continue
-        if term.op is not Op.MUL or term.src[1].op is not Op.CONST or term.src[1].arg % by:
-            return None
-        part = term.src[0] * (term.src[1].arg // by)
-        out = part if out is None else out + part
-    return out
+def common(x: UOp, y: UOp, d: UOp) -> int:
+    """A g > 1 that divides x and d, where 0 <= y < g; else 0."""
+    factor = gcd(const_factor(x), d.arg)
+    if factor <= 1:
+        return 0
+    low, high = bounds(y)
+    return factor if low >= 0 and high < factor else 0
 
 
 def divide_sum(x: UOp, y: UOp, d: UOp) -> UOp | None:
-    """(x + y) // d where x is a multiple of some g that divides d, and 0 <= y < g."""
-    factor = gcd(const_factor(x), d.arg)
-    low, high = bounds(y)
-    if factor <= 1 or low < 0 or high >= factor:
-        return None
-    quotient = exact(x, factor)
-    return None if quotient is None else quotient // (d.arg // factor)
+    """(x + y) // d where y is less than what x and d have in common."""
+    factor = common(x, y, d)
+    return (x // factor) // (d.arg // factor) if factor else None
 
 
-def modulo_sum(x: UOp, y: UOp, d: UOp) -> UOp | None:
-    """(x + y) % d where x is a multiple of some g that divides d, and 0 <= y < g."""
-    factor = gcd(const_factor(x), d.arg)
-    low, high = bounds(y)
-    if factor <= 1 or low < 0 or high >= factor:
-        return None
-    quotient = exact(x, factor)
-    return None if quotient is None else (quotient % (d.arg // factor)) * factor + y
+def modulo_factor(root: UOp, x: UOp, y: UOp, d: UOp) -> UOp | None:
+    """(x + y) % d where both are multiples of some g that divides d."""
+    factor = gcd(const_factor(root.src[0]), d.arg)
+    return ((root.src[0] // factor) % (d.arg // factor)) * factor if factor > 1 else None
 
 
 INDEX = RuleSet(
@@ -128,7 +113,8 @@ INDEX = RuleSet(
         Rule((SUM + y) // d, x // d + y // d, when=sum_multiple),
         Rule((SUM + y) % d, y % d, when=sum_multiple),
         Rule((SUM + y) // d, divide_sum),
-        Rule((SUM + y) % d, modulo_sum),
+        Rule((SUM + y) % d, x % d + y, when=common),
+        Rule((SUM + y) % d, modulo_factor),
         Rule(x // c, by_bounds),
         Rule(x % c, modulo_by_bounds),
         Rule((x + c) + y, (x + y) + c),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import gcd, inf
 from typing import Any, Final
 
-from gradlet.base.dtype import DType, as_scalar
+from gradlet.base.dtype import DType, as_scalar, dtypes
 from gradlet.graph.node import UOp
 from gradlet.ops.op import MOVEMENT, Op
 
@@ -17,6 +17,7 @@ Interval = tuple[Any, Any]
 _CONST: Final = Op.CONST
 _ADD: Final = Op.ADD
 _MUL: Final = Op.MUL
+_INDEX: Final = dtypes.index
 
 
 def bounds(node: UOp) -> Interval:
@@ -25,16 +26,29 @@ def bounds(node: UOp) -> Interval:
     Integers that could overflow their type get the type's whole range. Floats other than constants and converted
     integers get (-inf, inf), which also stands for "maybe NaN".
     """
-    try:
-        return node._bounds
-    except AttributeError:
-        pass
+    found: Interval | None = getattr(node, "_bounds", None)
+    if found is not None:
+        return found
     stack = [node]
     while stack:
         top = stack[-1]
+        op = top.op
+        if (op is _ADD or op is _MUL) and top.dtype is _INDEX:
+            # By far the most frequent, and never too large for the type.
+            first, second = top.src
+            x, y = getattr(first, "_bounds", None), getattr(second, "_bounds", None)
+            if x is None or y is None:
+                if x is None:
+                    stack.append(first)
+                if y is None:
+                    stack.append(second)
+                continue
+            top._bounds = (x[0] + y[0], x[1] + y[1]) if op is _ADD else _corners(operator.mul, x, y)
+            stack.pop()
+            continue
         function = None
-        if top.dtype.kind != "f" or top.op in _FLOAT_OPS:
-            function = _BOUNDS.get(top.op)
+        if top.dtype.kind != "f" or op in _FLOAT_OPS:
+            function = _BOUNDS.get(op)
         if function is None:
             top._bounds = _whole(top.dtype)
             stack.pop()
@@ -287,59 +301,39 @@ _FLOAT_OPS: Final = frozenset({Op.CONST, Op.CAST})
 
 
 def const_factor(node: UOp) -> int:
-    """The largest constant known to divide every value of an integer node; 0 when the value is always 0."""
-    if node.dtype.kind != "x":
-        return _slow_factor(node)
-    # Index sums of products with constants, by far the most frequent, need no memo.
-    factor = 0
-    stack = [node]
-    seen: set[UOp] = set()
-    while stack:
-        term = stack.pop()
-        if term.op is _ADD:
-            if term not in seen:
-                seen.add(term)
-                stack.extend(term.src)
-            continue
-        if term.op is _MUL and term.src[1].op is _CONST and term.src[0].op not in _FACTOR_OPS:
-            factor = gcd(factor, term.src[1].arg)
-        elif term.op in _FACTOR_OPS or term.op is _CONST:
-            factor = gcd(factor, _slow_factor(term))
-        else:
-            return 1
-        if factor == 1:
-            return 1
-    return factor
+    """The largest constant known to divide every value of an integer node; 0 when the value is always 0.
 
-
-def _slow_factor(node: UOp) -> int:
-    factors: dict[UOp, int] = {}
+    It is kept in the node: sums that grow term by term cost one step each.
+    """
+    found: int | None = getattr(node, "_factor", None)
+    if found is not None:
+        return found
     stack = [node]
     while stack:
         top = stack[-1]
-        if top in factors:
-            stack.pop()
-            continue
-        if top.op is _CONST:
-            factors[top] = abs(int(top.arg)) if top.dtype.kind in "uix" else 1
-        elif top.op not in _FACTOR_OPS or top.dtype.kind not in "uix":
-            factors[top] = 1
+        op = top.op
+        if op is _CONST:
+            factor = abs(int(top.arg)) if top.dtype.kind in "uix" else 1
+        elif op not in _FACTOR_OPS or top.dtype.kind not in "uix":
+            factor = 1
         else:
-            operands = top.src[1:] if top.op is Op.WHERE else top.src
-            waiting = [s for s in operands if s not in factors]
-            if waiting:
-                stack.extend(waiting)
+            operands = top.src[1:] if op is Op.WHERE else top.src
+            factors = [getattr(s, "_factor", None) for s in operands]
+            if None in factors:
+                stack.extend([s for s, known in zip(operands, factors) if known is None])
                 continue
-            factors[top] = _factor(top, [factors[s] for s in operands])
+            factor = _factor(top, factors)
+        top._factor = factor
         stack.pop()
-    return factors[node]
+    return node._factor
 
 
 _FACTOR_OPS: Final = frozenset({Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.WHERE, Op.SHL, Op.CAST, Op.VECTORIZE, Op.EXTRACT})
 
 
-def _factor(node: UOp, factors: list[int]) -> int:
+def _factor(node: UOp, factors: list[Any]) -> int:
     op = node.op
+    factor: int
     if op is Op.MUL:
         factor = factors[0] * factors[1]
     elif op is Op.SHL:

@@ -103,9 +103,9 @@ class SignatureTest:
         return not (self.count > 1 and self.second is not None and second not in self.second)
 
 
-def constant(dtype: DType, value: Any) -> UOp:
-    """A constant, for templates."""
-    return UOp.const(dtype, value)
+def index_constant(value: int) -> UOp:
+    """A constant of type index, which holds every integer."""
+    return mk(Op.CONST, dtypes.index, (), value)
 
 
 def folded(op: Op, dtype: DType, *nodes: UOp) -> UOp:
@@ -119,6 +119,9 @@ def bool_like(dtype: DType) -> DType:
     return dtypes.bool if dtype.count == 1 else dtypes.bool.vec(dtype.count)
 
 
+_INDEX_SIGNS: Final = {Op.ADD: " + ", Op.MUL: " * "}
+
+
 class _Step(NamedTuple):
     text: str
     is_test: bool
@@ -129,7 +132,8 @@ class SourceWriter:
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {
-            "mk": mk, "constant": constant, "folded": folded, "bool_like": bool_like, "BOOL": dtypes.bool,
+            "mk": mk, "constant": UOp.const, "folded": folded, "index_constant": index_constant, "bool_like": bool_like,
+            "BOOL": dtypes.bool, "INDEX": dtypes.index,
         }  # fmt: skip
         self._known: dict[tuple[str, int], str] = {}
         self.sources: list[str] = []
@@ -284,9 +288,23 @@ class _Plan:
         parts = [self._build(s, w) for s, w in zip(template.src, wanted)]
         name = self.writer.name_of("op", op)
         if op in ELEMENTWISE and all(self._is_constant(s) for s in template.src):
-            return f"folded({name}, {own}, {', '.join(parts)})"
+            general = f"folded({name}, {own}, {', '.join(parts)})"
+            value = self._index_value(template)
+            return general if value is None else f"(index_constant({value}) if {own} is INDEX else {general})"
         arg = "None" if template.arg is ANYTHING else self.writer.name_of("arg", template.arg)
         return f"mk({name}, {own}, ({', '.join(parts)},), {arg})"
+
+    def _index_value(self, template: Pat) -> str | None:
+        """Source for the value of a sum or product of constants, right where all of them have type index."""
+        if template.name is not None and template.name in self.bound:
+            return f"{self.bound[template.name]}.arg"
+        if template.is_literal and template.dtype is None:
+            return f"({template.arg!r})" if type(template.arg) is int else None
+        sign = _INDEX_SIGNS.get(next(iter(template.ops))) if template.ops else None
+        if sign is None or template.src is None:
+            return None
+        parts = [self._index_value(s) for s in template.src]
+        return None if None in parts else f"({sign.join(map(str, parts))})"
 
     def _is_constant(self, template: Pat) -> bool:
         if template.name is not None and template.name in self.bound:

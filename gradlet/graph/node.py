@@ -64,7 +64,7 @@ class UOp(ElementwiseMixin, MovementMixin):
 
     __slots__ = (
         "op", "dtype", "src", "arg", "uid", "mask", "kind", "sig", "stable", "stamp", "num",
-        "_shape", "_bounds", "_ranges", "__weakref__",
+        "_shape", "_bounds", "_factor", "_ranges", "__weakref__",
     )  # fmt: skip
     op: Op
     dtype: DType
@@ -80,6 +80,7 @@ class UOp(ElementwiseMixin, MovementMixin):
     # Inferred once and kept; unset until asked for.
     _shape: tuple[int, ...]
     _bounds: tuple[Any, Any]
+    _factor: int
     _ranges: tuple[UOp, ...]
 
     # construction

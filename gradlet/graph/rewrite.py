@@ -376,8 +376,8 @@ class _Fixpoint:
         self.limit = 0
 
     def run(self, roots: list[UOp]) -> list[UOp]:
-        bit, new, done, matchers, context = self.bit, self.new, self.done, self.matchers, self.context
-        order = _collect(roots, bit, self.mask)
+        bit, mask, new, done, matchers, context = self.bit, self.mask, self.new, self.done, self.matchers, self.context
+        order = _collect(roots, bit, mask)
         self.limit = 100_000 + 200 * len(order)
         get = new.get
         current = roots[0] if roots else None
@@ -404,8 +404,10 @@ class _Fixpoint:
                 if matcher is not None:
                     result = matcher(current, context)
                     if result is not None:
-                        known = self.final(result)
-                        result = self.settle(current, result) if known is None else known
+                        if result.stable & bit or not result.mask & mask or result in new or result in done:
+                            result = get(result, result)
+                        else:
+                            result = self.settle(current, result)
                         if current is not node:
                             new[current] = result
                         new[node] = result
@@ -421,78 +423,94 @@ class _Fixpoint:
             raise
         return [get(r, r) for r in roots]
 
-    def final(self, node: UOp) -> UOp | None:
-        """The final form of a node if it is known."""
-        if node.stable & self.bit or not node.mask & self.mask or node in self.done:
-            return node
-        return self.new.get(node)
-
     def settle(self, start: UOp, result: UOp) -> UOp:
         """The final form of `result`, which a rule made of `start` and whose subtree may be new."""
         bit, mask, new, done, matchers = self.bit, self.mask, self.new, self.done, self.matchers
         get = new.get
         pending = {start: result}  # node -> what it became, while that is not final
+        became = pending.get
         stack = [result]
-        push = stack.append
+        push, pop = stack.append, stack.pop
         while stack:
             node = stack[-1]
-            if node.stable & bit or node in new or node in done or not node.mask & mask:
-                stack.pop()
-                continue
-            target = pending.get(node)
+            target = became(node)
             if target is not None:
                 # Back from settling what the node became.
-                known = self.final(target)
-                if known is None:
+                if target.stable & bit or target in done:
+                    new[node] = target
+                elif target in new:
+                    new[node] = new[target]
+                else:
                     raise self.loop(node, pending)
-                new[node] = known
-                stack.pop()
+                pop()
                 continue
-            height = len(stack)
-            changed = False
-            for source in node.src:
-                if source.stable & bit:
+            if node.stable & bit or node in new or node in done:
+                pop()
+                continue
+            waits = changed = False
+            src = node.src
+            for source in src:
+                if source.stable & bit or not source.mask & mask:
                     continue
                 if source in new:
                     changed = True
-                elif source.mask & mask and source not in done:
+                elif source not in done:
                     if source in pending:
                         raise self.loop(source, pending)
+                    waits = True
                     push(source)
-            if len(stack) > height:
+            if waits:
                 continue
+            current = node
             if changed:
-                target = mk(node.op, node.dtype, tuple([get(s, s) for s in node.src]), node.arg)
-            if target is None or target is node:
-                matcher = matchers[node.sig]
-                target = matcher(node, self.context) if matcher is not None else None
-                if target is None:
-                    if bit:
-                        node.stable |= bit
-                    else:
-                        done.add(node)
-                    stack.pop()
-                    continue
-                self.steps += 1
-                if self.steps > self.limit:
-                    raise RewriteError(
-                        f"rule set {self.rules.name!r} does not end: after {self.limit} rewrites rule "
-                        f"{self.rules.which(node, self.context)} is still changing {node!r}"
-                    )
-            known = self.final(target)
-            if known is not None:
-                new[node] = known
-                stack.pop()
+                if len(src) == 2:
+                    first, second = src
+                    current = mk(node.op, node.dtype, (get(first, first), get(second, second)), node.arg)
+                else:
+                    current = mk(node.op, node.dtype, tuple([get(s, s) for s in src]), node.arg)
+                if current is not node:
+                    if current.stable & bit or current in new or current in done:
+                        new[node] = get(current, current)
+                        pop()
+                        continue
+                    if current in pending:
+                        pending[node] = current
+                        raise self.loop(current, pending)
+            matcher = matchers[current.sig]
+            target = matcher(current, self.context) if matcher is not None else None
+            if target is None:
+                if bit:
+                    current.stable |= bit
+                else:
+                    done.add(current)
+                if current is not node:
+                    new[node] = current
+                pop()
                 continue
+            self.steps += 1
+            if self.steps > self.limit:
+                raise RewriteError(
+                    f"rule set {self.rules.name!r} does not end: after {self.limit} rewrites rule "
+                    f"{self.rules.which(current, self.context)} is still changing {current!r}"
+                )
+            if target.stable & bit or not target.mask & mask or target in new or target in done:
+                target = get(target, target)
+                new[node] = target
+                if current is not node:
+                    new[current] = target
+                pop()
+                continue
+            if current is not node:
+                pending[node] = current
+                push(current)
             if target in pending:
-                pending[node] = target
+                pending[current] = target
                 raise self.loop(target, pending)
-            pending[node] = target
+            pending[current] = target
             push(target)
-        known = self.final(result)
-        if known is None:
+        if not result.stable & bit and result not in new and result not in done:
             raise self.loop(start, pending)
-        return known
+        return get(result, result)
 
     def loop(self, node: UOp, pending: dict[UOp, UOp]) -> RewriteError:
         """The error for rules that come back to a node they have already changed."""
