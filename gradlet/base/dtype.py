@@ -149,7 +149,7 @@ class dtypes:
         Raises:
             DTypeError: no such type.
         """
-        found = getattr(dtypes, name, None)
+        found = getattr(dtypes, name, None) if isinstance(name, str) else None
         if not isinstance(found, DType):
             known = ", ".join(d.name for d in dtypes.all())
             raise DTypeError(f"unknown data type {name!r}; use one of: {known}")
@@ -169,8 +169,16 @@ int_type: TypeAlias = int
 
 
 def to_dtype(value: DType | str) -> DType:
-    """Accept a `DType` or its name."""
-    return value if isinstance(value, DType) else dtypes.by_name(value)
+    """Accept a `DType` that a tensor may have, or its name.
+
+    Raises:
+        DTypeError: no such type, or one that only the compiler uses (void, index, vectors).
+    """
+    found = value if isinstance(value, DType) else dtypes.by_name(value)
+    if found.kind in "vx" or found.count != 1:
+        known = ", ".join(d.name for d in dtypes.all())
+        raise DTypeError(f"{found} is a type of the compiler, not of tensors; use one of: {known}")
+    return found
 
 
 def promote(first: DType, second: DType) -> DType:

@@ -14,6 +14,7 @@ from weakref import ref
 from gradlet.base.dtype import DType, as_scalar, dtypes
 from gradlet.base.errors import ArgumentError, DTypeError
 from gradlet.graph import infer
+from gradlet.ops.arguments import integer
 from gradlet.ops.elementwise import ElementwiseMixin
 from gradlet.ops.movement import MovementMixin
 from gradlet.ops.op import COMMUTATIVE, COMPARE, Op, VariableArg
@@ -110,6 +111,7 @@ class UOp(ElementwiseMixin, MovementMixin):
         """
         if self.op is not Op.VARIABLE:
             raise ArgumentError(f"bind: {self.op.name} is no variable; make one with Variable(name, low, high)")
+        value = integer(value, "bind", "value")
         if not self.arg.low <= value <= self.arg.high:
             raise ArgumentError(f"bind: {value} is outside [{self.arg.low}, {self.arg.high}] of {self.arg.name!r}")
         return mk(Op.BIND, dtypes.index, (self, UOp.const(dtypes.index, value)), None)

@@ -10,6 +10,7 @@ import mmap
 import os
 import secrets
 from collections.abc import Mapping, Sequence
+from errno import EISDIR, ENOENT
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -24,6 +25,7 @@ from gradlet.tensor.tensor import Tensor
 MAX_HEADER: Final = 100_000_000  # bytes; the format's own limit
 ALIGNMENT: Final = 64  # our files start their data on a multiple of this, so that mapped tensors are aligned
 METADATA: Final = "__metadata__"
+MAX_AXES: Final = 64  # as many as numpy has; a header with more is hostile
 
 DTYPE_OF: Final[dict[str, DType]] = {
     "BOOL": dtypes.bool,
@@ -74,9 +76,10 @@ def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
     Raises:
         FileFormatError: truncated, inconsistent, or with a dtype that gradlet lacks.
+        ArgumentError: `path` is no path.
         OSError: the file cannot be opened.
     """
-    with open(path, "rb") as file:
+    with open(_path(path), "rb") as file:
         header = read_header(file, str(path))
         mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     data = mapped[header.data_start :]
@@ -89,7 +92,7 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises:
         FileFormatError: as for `load`.
     """
-    with open(path, "rb") as file:
+    with open(_path(path), "rb") as file:
         return read_header(file, str(path)).metadata
 
 
@@ -102,6 +105,7 @@ def save(
         ArgumentError: a name, value or metadata that the format cannot hold.
         OSError: the file cannot be written; nothing is left behind.
     """
+    path = _path(path)
     _check_arguments(tensors, metadata)
     dense = {name: tensor if _is_dense(tensor) else tensor.contiguous() for name, tensor in tensors.items()}
     if dense:
@@ -120,6 +124,17 @@ def save(
     if len(text) > MAX_HEADER:
         raise ArgumentError(f"tensors: the header would take {len(text)} bytes, the format allows {MAX_HEADER}")
     _replace_file(path, [len(text).to_bytes(8, "little"), text], [dense[name] for name in order])
+
+
+def _path(path: str | os.PathLike[str]) -> str:
+    """The path as text; a number would be an open file of somebody else.
+
+    Raises:
+        ArgumentError: not a path.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(f"path: expected the path of a file, got {type(path).__name__}")
+    return os.fspath(path)
 
 
 # reading
@@ -197,6 +212,8 @@ def _check_entry(name: str, row: Any, data_size: int, path: str) -> Entry:
     if dtype is None:
         raise FileFormatError(f"{where}: unknown dtype {row['dtype']!r}; known: {', '.join(DTYPE_OF)}")
     shape, offsets = row["shape"], row["data_offsets"]
+    if isinstance(shape, list) and len(shape) > MAX_AXES:
+        raise FileFormatError(f"{where}: {len(shape)} axes are more than the {MAX_AXES} that are read")
     if not isinstance(shape, list) or not all(_is_size(size) for size in shape):
         raise FileFormatError(f"{where}: shape {_short(shape)} is not a list of sizes")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_size(offset) for offset in offsets):
@@ -245,6 +262,8 @@ def _tensor(entry: Entry, data: memoryview) -> Tensor:
 
 # writing
 def _check_arguments(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> None:
+    if not isinstance(tensors, Mapping):
+        raise ArgumentError(f"tensors: expected tensors by name in a dict, got {type(tensors).__name__}")
     for name, tensor in tensors.items():
         if not isinstance(name, str) or name == METADATA:
             raise ArgumentError(f"tensors: {name!r} cannot be a tensor's name")
@@ -257,6 +276,10 @@ def _check_arguments(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] 
 
 def _replace_file(path: str | os.PathLike[str], head: Sequence[bytes], tensors: Sequence[Tensor]) -> None:
     target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(EISDIR, "is a folder, not a file to write", str(target))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(ENOENT, "there is no such folder to write to", str(target.parent))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
         with open(temporary, "xb") as file:

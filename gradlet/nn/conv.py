@@ -7,20 +7,23 @@ from math import prod
 
 from gradlet.base.errors import ArgumentError, ShapeError
 from gradlet.nn.parameter import fan_in_uniform
+from gradlet.ops.arguments import integer, per_axis
+from gradlet.ops.movement import operand
 from gradlet.tensor.tensor import Tensor
 
 Sizes = int | tuple[int, ...]
 
 
-def _per_axis(value: Sizes, axes: int, name: str) -> tuple[int, ...]:
-    values = (value,) * axes if isinstance(value, int) else tuple(value)
-    if len(values) != axes:
-        raise ShapeError(f"{name}={value!r} has {len(values)} entries, the kernel has {axes} axes")
-    return values
+def _kernel_sizes(kernel_size: Sizes) -> tuple[int, ...]:
+    """Sizes of the kernel, two for a number."""
+    sizes = per_axis(kernel_size, len(kernel_size) if isinstance(kernel_size, tuple | list) else 2, "kernel_size")
+    if not 1 <= len(sizes) <= 3 or min(sizes) < 1:
+        raise ShapeError(f"kernel_size={kernel_size!r}: a kernel has 1 to 3 axes, none below 1")
+    return sizes
 
 
 def _check_groups(in_channels: int, out_channels: int, groups: int) -> None:
-    if groups < 1 or in_channels % groups or out_channels % groups:
+    if integer(groups, "convolution", "groups") < 1 or in_channels % groups or out_channels % groups:
         raise ArgumentError(f"groups={groups} must divide in_channels={in_channels} and out_channels={out_channels}")
 
 
@@ -55,10 +58,10 @@ class Conv2d:
         dilation: Sizes = 1, groups: int = 1, bias: bool = True,
     ) -> None:  # fmt: skip
         _check_groups(in_channels, out_channels, groups)
-        self.kernel_size = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
+        self.kernel_size = _kernel_sizes(kernel_size)
         axes = len(self.kernel_size)
-        self.stride = _per_axis(stride, axes, "stride")
-        self.dilation = _per_axis(dilation, axes, "dilation")
+        self.stride = per_axis(stride, axes, "stride")
+        self.dilation = per_axis(dilation, axes, "dilation")
         self.groups = groups
         self.padding: Sizes
         if isinstance(padding, str):
@@ -72,7 +75,9 @@ class Conv2d:
         self.bias = fan_in_uniform(fan_in, out_channels) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x.conv2d(self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding)
+        return operand(x, "Conv2d", "x").conv2d(
+            self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding
+        )
 
 
 def Conv1d(  # a constructor in all but name
@@ -85,7 +90,8 @@ def Conv1d(  # a constructor in all but name
     >>> nn.Conv1d(2, 4, 3)(Tensor.ones(1, 2, 8)).shape
     (1, 4, 6)
     """
-    return Conv2d(in_channels, out_channels, (kernel_size,), stride, padding, dilation, groups, bias)
+    (size,) = per_axis(kernel_size, 1, "kernel_size")
+    return Conv2d(in_channels, out_channels, (size,), stride, padding, dilation, groups, bias)
 
 
 class ConvTranspose2d:
@@ -112,19 +118,19 @@ class ConvTranspose2d:
         output_padding: Sizes = 0, dilation: Sizes = 1, groups: int = 1, bias: bool = True,
     ) -> None:  # fmt: skip
         _check_groups(in_channels, out_channels, groups)
-        self.kernel_size = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
+        self.kernel_size = _kernel_sizes(kernel_size)
         axes = len(self.kernel_size)
-        self.stride = _per_axis(stride, axes, "stride")
-        self.dilation = _per_axis(dilation, axes, "dilation")
+        self.stride = per_axis(stride, axes, "stride")
+        self.dilation = per_axis(dilation, axes, "dilation")
         self.padding = padding
-        self.output_padding = _per_axis(output_padding, axes, "output_padding")
+        self.output_padding = per_axis(output_padding, axes, "output_padding")
         self.groups = groups
         fan_in = out_channels // groups * prod(self.kernel_size)  # as torch counts it, from the weight's second axis
         self.weight = fan_in_uniform(fan_in, in_channels, out_channels // groups, *self.kernel_size)
         self.bias = fan_in_uniform(fan_in, out_channels) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x.conv_transpose2d(
+        return operand(x, "ConvTranspose2d", "x").conv_transpose2d(
             self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding, self.output_padding
         )
 
@@ -139,6 +145,5 @@ def ConvTranspose1d(  # a constructor in all but name
     >>> nn.ConvTranspose1d(2, 4, 3)(Tensor.ones(1, 2, 6)).shape
     (1, 4, 8)
     """
-    return ConvTranspose2d(
-        in_channels, out_channels, (kernel_size,), stride, padding, output_padding, dilation, groups, bias
-    )
+    (size,) = per_axis(kernel_size, 1, "kernel_size")
+    return ConvTranspose2d(in_channels, out_channels, (size,), stride, padding, output_padding, dilation, groups, bias)

@@ -11,6 +11,7 @@ from pathlib import Path
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError, FileFormatError
 from gradlet.nn.parameter import from_bytes
+from gradlet.ops.arguments import integer
 from gradlet.tensor.tensor import Tensor
 
 _MAGIC = b"DIGITS01"
@@ -49,7 +50,7 @@ def digits(seed: int = 0, test: int = 297, device: str | None = None) -> tuple[T
     [(1500, 1, 8, 8), (1500,), (297, 1, 8, 8), (297,)]
     """
     images, labels = _read_digits()
-    if not 0 < test < len(images):
+    if not 0 < integer(test, "digits", "test") < len(images):
         raise ArgumentError(f"test={test} must be above 0 and below the {len(images)} images there are")
     order = list(range(len(images)))
     random.Random(seed).shuffle(order)

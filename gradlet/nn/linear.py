@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gradlet.base.errors import DTypeError
 from gradlet.nn.parameter import fan_in_uniform
+from gradlet.ops.movement import operand
 from gradlet.tensor.tensor import Tensor
 
 
@@ -25,7 +26,7 @@ class Linear:
         self.bias = fan_in_uniform(in_features, out_features) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x.linear(self.weight.transpose(), self.bias)
+        return operand(x, "Linear", "x").linear(self.weight.transpose(), self.bias)
 
 
 class Embedding:
@@ -46,6 +47,6 @@ class Embedding:
         self.weight = Tensor.glorot_uniform(vocab_size, embed_size)
 
     def __call__(self, idx: Tensor) -> Tensor:
-        if not idx.dtype.is_int:
+        if not operand(idx, "Embedding", "idx").dtype.is_int:
             raise DTypeError(f"Embedding: indices are integers, idx is {idx.dtype}; cast it, for example to int32")
         return self.weight[idx]

@@ -7,6 +7,8 @@ from math import prod
 from gradlet.base.dtype import accumulator, dtypes
 from gradlet.base.errors import ArgumentError, ShapeError
 from gradlet.nn.parameter import filled
+from gradlet.ops.arguments import integer, sizes
+from gradlet.ops.movement import operand
 from gradlet.tensor.tensor import Tensor
 
 
@@ -58,7 +60,7 @@ class BatchNorm:
         return mean, (centred * centred).mean(axes)
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.ndim < 2 or x.shape[1] != self.sz:
+        if operand(x, "BatchNorm", "x").ndim < 2 or x.shape[1] != self.sz:
             raise ShapeError(f"BatchNorm({self.sz}): x has shape {x.shape}, axis 1 must have {self.sz} channels")
         mean, variance = self.calc_stats(x)
         if self.track_running_stats and Tensor.training:
@@ -92,7 +94,7 @@ class GroupNorm:
     """
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
-        if num_groups < 1 or num_channels % num_groups:
+        if integer(num_groups, "GroupNorm", "num_groups") < 1 or num_channels % num_groups:
             raise ArgumentError(f"GroupNorm: num_groups={num_groups} must divide num_channels={num_channels}")
         self.num_groups = num_groups
         self.num_channels = num_channels
@@ -101,7 +103,7 @@ class GroupNorm:
         self.bias = filled(0.0, (num_channels,)) if affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.ndim < 2 or x.shape[1] != self.num_channels:
+        if operand(x, "GroupNorm", "x").ndim < 2 or x.shape[1] != self.num_channels:
             raise ShapeError(f"GroupNorm: x has shape {x.shape}, axis 1 must have {self.num_channels} channels")
         count = prod(x.shape[1:]) // self.num_groups
         groups = x.reshape(x.shape[0], self.num_groups, count).layernorm(eps=self.eps)
@@ -131,11 +133,11 @@ class InstanceNorm:
         self.bias = filled(0.0, (num_features,)) if affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.ndim < 3 or x.shape[1] != self.num_features:
+        if operand(x, "InstanceNorm", "x").ndim < 3 or x.shape[1] != self.num_features:
             raise ShapeError(
                 f"InstanceNorm: x has shape {x.shape}; (batch, {self.num_features} channels, ...) is needed"
             )
-        result = x.reshape(x.shape[0], self.num_features, -1).layernorm(eps=self.eps).reshape(*x.shape)
+        result = x.reshape(x.shape[0], self.num_features, prod(x.shape[2:])).layernorm(eps=self.eps).reshape(*x.shape)
         if self.weight is None or self.bias is None:
             return result
         return result * _per_channel(self.weight, x) + _per_channel(self.bias, x)
@@ -157,7 +159,7 @@ class LayerNorm:
     def __init__(
         self, normalized_shape: int | tuple[int, ...], eps: float = 1e-5, elementwise_affine: bool = True
     ) -> None:
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = sizes((normalized_shape,), "LayerNorm: normalized_shape")
         self.axis = tuple(-1 - i for i in range(len(self.normalized_shape)))
         self.eps = eps
         self.elementwise_affine = elementwise_affine
@@ -165,7 +167,7 @@ class LayerNorm:
         self.bias = filled(0.0, self.normalized_shape) if elementwise_affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
+        if operand(x, "LayerNorm", "x").shape[-len(self.normalized_shape) :] != self.normalized_shape:
             raise ShapeError(f"LayerNorm: x has shape {x.shape}, it must end in {self.normalized_shape}")
         result = x.layernorm(axis=self.axis, eps=self.eps)
         if self.weight is None or self.bias is None:
@@ -182,7 +184,7 @@ class LayerNorm2d(LayerNorm):
     """
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.ndim != 4:
+        if operand(x, "LayerNorm2d", "x").ndim != 4:
             raise ShapeError(f"LayerNorm2d: x has shape {x.shape}, four axes are needed")
         return super().__call__(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
@@ -201,10 +203,13 @@ class RMSNorm:
     """
 
     def __init__(self, dim: int, eps: float = 1e-6, elementwise_affine: bool = True) -> None:
+        self.dim = dim
         self.eps = eps
         self.weight = filled(1.0, (dim,)) if elementwise_affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        if operand(x, "RMSNorm", "x").shape[-1:] != (self.dim,):
+            raise ShapeError(f"RMSNorm: x has shape {x.shape}, it must end in {self.dim}")
         wide = x.cast(accumulator(x.dtype))
         result = (wide * ((wide * wide).mean(-1, keepdim=True) + self.eps).rsqrt()).cast(x.dtype)
         return result if self.weight is None else result * self.weight

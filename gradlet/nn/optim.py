@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from gradlet.base.dtype import DType, accumulator
 from gradlet.base.errors import ArgumentError, GradientError
 from gradlet.nn.parameter import filled
+from gradlet.ops import arguments
 from gradlet.tensor.tensor import Tensor
 
 
@@ -22,6 +24,8 @@ class Optimizer:
     """
 
     def __init__(self, params: Iterable[Tensor], lr: float | Tensor, device: str | None = None) -> None:
+        if not isinstance(params, Iterable):
+            raise ArgumentError(f"params: expected a list of tensors, got {type(params).__name__}")
         given = list({id(tensor): tensor for tensor in params}.values())
         for position, tensor in enumerate(given):
             if not isinstance(tensor, Tensor):
@@ -33,7 +37,7 @@ class Optimizer:
         for param in self.params:
             param.is_param = True  # `backward` then fills the gradients of parameters only
         self.device = device or self.params[0].device
-        self.lr = lr if isinstance(lr, Tensor) else filled(lr, (1,), device=self.device)
+        self.lr = lr if isinstance(lr, Tensor) else filled(_not_negative(lr, "lr"), (1,), device=self.device)
 
     def zero_grad(self) -> None:
         """Forget the gradients of all parameters: the next `backward` starts from zero."""
@@ -102,6 +106,9 @@ class OptimizerGroup(Optimizer):
     def __init__(self, *optimizers: Optimizer) -> None:
         if not optimizers:
             raise ArgumentError("optimizers: pass at least one")
+        for position, optimizer in enumerate(optimizers):
+            if not isinstance(optimizer, Optimizer):
+                raise ArgumentError(f"optimizers[{position}]: expected an optimizer, got {type(optimizer).__name__}")
         self.optimizers = optimizers
         self.params = [param for optimizer in optimizers for param in optimizer.params]
         self.buffers = [buffer for optimizer in optimizers for buffer in optimizer.buffers]
@@ -136,8 +143,8 @@ class SGD(Optimizer):
         super().__init__(params, lr, device)
         if nesterov and not momentum:
             raise ArgumentError("nesterov=True looks ahead along the momentum: give a momentum above 0")
-        self.momentum = momentum
-        self.wd = weight_decay
+        self.momentum = _not_negative(momentum, "momentum")
+        self.wd = _not_negative(weight_decay, "weight_decay")
         self.nesterov = nesterov
         self.classic = classic
         self.b = self._state() if momentum else []
@@ -203,9 +210,10 @@ class LAMB(Optimizer):
     ) -> None:  # fmt: skip
         super().__init__(params, lr, device)
         for name, value in (("b1", b1), ("b2", b2)):
-            if not 0 <= value < 1:
+            if not _not_negative(value, name) < 1:
                 raise ArgumentError(f"{name}={value} must be at least 0 and below 1")
-        self.b1, self.b2, self.eps, self.wd, self.adam = b1, b2, eps, weight_decay, adam
+        self.b1, self.b2, self.adam = b1, b2, adam
+        self.eps, self.wd = _not_negative(eps, "eps"), _not_negative(weight_decay, "weight_decay")
         # How much of a mean that started at zero has filled up: 1 - b**steps. Kept as such, because that difference
         # would lose most of its digits in float32 while b**steps is near 1.
         self.filled1 = filled(0.0, (1,), device=self.device)
@@ -268,6 +276,18 @@ class Adam(AdamW):
         eps: float = 1e-8, device: str | None = None,
     ) -> None:  # fmt: skip
         super().__init__(params, lr, b1, b2, eps, 0.0, device)
+
+
+def _not_negative(value: float, name: str) -> float:
+    """A number that is finite and not negative.
+
+    Raises:
+        ArgumentError: it is something else.
+    """
+    found = arguments.number(value, "optimizer", name)
+    if not 0 <= found < inf:
+        raise ArgumentError(f"{name}={value} must be a finite number, at least 0")
+    return found
 
 
 def _norm(tensor: Tensor) -> Tensor:

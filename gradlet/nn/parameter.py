@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from math import prod, sqrt
 
 from gradlet.base.dtype import DType, as_scalar, dtypes
+from gradlet.ops.arguments import sizes
 from gradlet.runtime.buffer import buffer_of, new_buffer_node
 from gradlet.runtime.device import Device
 from gradlet.tensor.tensor import Tensor
@@ -26,7 +27,12 @@ def from_bytes(data: bytes, dtype: DType, shape: Sequence[int], device: str | No
 
 
 def filled(value: float, shape: Sequence[int], dtype: DType | None = None, device: str | None = None) -> Tensor:
-    """A tensor in new memory with the same value everywhere."""
+    """A tensor in new memory with the same value everywhere.
+
+    Raises:
+        ShapeError: a negative size, or one that is no integer.
+    """
+    shape = sizes((tuple(shape),), "layer")
     dtype = dtype or dtypes.default_float
     if dtype is dtypes.bfloat16:
         one = struct.pack("<f", as_scalar(value, dtype))[2:]  # bfloat16 is the upper half of a float32
@@ -41,5 +47,10 @@ def uniform(bound: float, *shape: int) -> Tensor:
 
 
 def fan_in_uniform(fan_in: int, *shape: int) -> Tensor:
-    """Random values of the size that keeps the variance of a layer with `fan_in` inputs an output."""
+    """Random values of the size that keeps the variance of a layer with `fan_in` inputs an output.
+
+    Raises:
+        ShapeError: a negative size, or one that is no integer.
+    """
+    shape = sizes((shape,), "layer")
     return uniform(1 / sqrt(fan_in) if fan_in > 0 else 0.0, *shape)

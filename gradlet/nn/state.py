@@ -79,6 +79,8 @@ def load_state_dict(
         ShapeError: a shape differs.
         DTypeError: a dtype differs.
     """
+    if not isinstance(state_dict, dict):
+        raise ArgumentError(f"state_dict: expected tensors by name in a dict, got {type(state_dict).__name__}")
     own = get_state_dict(model)
     missing = [name for name in own if name not in state_dict]
     unexpected = [name for name in state_dict if name not in own]

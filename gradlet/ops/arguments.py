@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
+from numbers import Integral, Real
 from operator import index
 from typing import Any
 
@@ -24,6 +25,75 @@ def integers(values: Sequence[Any], what: str) -> Shape:
         return tuple([v if v.__class__ is int else index(v) for v in values])
     except TypeError:
         raise ShapeError(f"{what}: expected integers, got {tuple(values)!r}") from None
+
+
+def integer(value: Any, what: str, name: str, low: int | None = None) -> int:
+    """One integer, not below `low`.
+
+    Raises:
+        ArgumentError: not an integer, or too small.
+    """
+    try:
+        found = index(value)
+    except TypeError:
+        raise ArgumentError(f"{what}: {name} must be an integer, got {_shown(value)}") from None
+    if low is not None and found < low:
+        raise ArgumentError(f"{what}: {name} must be at least {low}, got {found}")
+    return found
+
+
+def _shown(value: Any) -> str:
+    """A wrong argument in a message: its type where printing it could be long, or compute something."""
+    return repr(value) if isinstance(value, (int, float, complex, str)) or value is None else type(value).__name__
+
+
+def number(value: Any, what: str, name: str) -> int | float:
+    """One Python or numpy number.
+
+    Raises:
+        ArgumentError: not a number.
+    """
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    raise ArgumentError(f"{what}: {name} must be a number, got {_shown(value)}")
+
+
+def fraction(value: Any, what: str, name: str) -> float:
+    """One number in [0, 1].
+
+    Raises:
+        ArgumentError: not such a number.
+    """
+    found = number(value, what, name)
+    if not 0 <= found <= 1:
+        raise ArgumentError(f"{what}: {name} must lie in [0, 1], got {value!r}")
+    return found
+
+
+def pairs(values: Any, count: int, what: str) -> list[tuple[int, int] | None]:
+    """Up to `count` entries that are two integers or None each.
+
+    Raises:
+        ShapeError: something else, or too many.
+    """
+    if not isinstance(values, (tuple, list)):
+        raise ShapeError(f"{what}: expected two integers or None for each axis, got {values!r}")
+    if len(values) > count:
+        raise ShapeError(f"{what}: {len(values)} entries for {count} axes")
+    found: list[tuple[int, int] | None] = []
+    for entry in values:
+        if entry is None:
+            found.append(None)
+            continue
+        if not isinstance(entry, (tuple, list)) or len(entry) != 2:
+            raise ShapeError(f"{what}: expected two integers or None for each axis, got {entry!r}")
+        low, high = entry
+        if low.__class__ is not int or high.__class__ is not int:
+            low, high = integers((low, high), what)
+        found.append((low, high))
+    return found
 
 
 def sizes(values: Sequence[Any], what: str) -> Shape:
@@ -134,9 +204,9 @@ def per_axis(value: int | Sequence[int], count: int, what: str) -> Shape:
     Raises:
         ShapeError: the wrong number of integers.
     """
-    if isinstance(value, int):
-        return (value,) * count
-    values = integers(tuple(value), what)
+    values = integers(tuple(value) if isinstance(value, (tuple, list)) else (value,), what)
+    if not isinstance(value, (tuple, list)):
+        return values * count
     if len(values) != count:
         raise ShapeError(f"{what}: expected an integer or {count} integers, got {values}")
     return values

@@ -6,8 +6,8 @@ import math
 from typing import Any, Final, Self, TypeVar
 
 from gradlet.base.dtype import DType, dtypes, to_dtype
-from gradlet.base.errors import ArgumentError, ShapeError
-from gradlet.ops.arguments import sizes
+from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
+from gradlet.ops.arguments import integer, number, sizes
 from gradlet.ops.rearrange import RearrangeMixin
 
 # Counting beyond this splits into rows and columns of a table of this many integers.
@@ -38,13 +38,16 @@ class CreateMixin(RearrangeMixin):
 
         Raises:
             ShapeError: a negative size.
+            ArgumentError: a value that is no number.
+            DTypeError: an integer that the type cannot hold.
 
         >>> Tensor.full((2, 2), 7).tolist()
         [[7, 7], [7, 7]]
         """
-        chosen = dtypes.of(fill_value) if dtype is None else to_dtype(dtype)
-        wanted = sizes((shape,) if isinstance(shape, int) else tuple(shape), "full")
-        return cls.constant(fill_value, wanted, chosen, device, True)
+        value = _fill_value(fill_value, "full")
+        chosen = _type_of(value) if dtype is None else to_dtype(dtype)
+        wanted = sizes((shape,), "full")
+        return cls.constant(_fitting(value, chosen, "full"), wanted, chosen, device, True)
 
     @classmethod
     def zeros(cls, *shape: Any, dtype: DType | str | None = None, device: str | None = None) -> Self:
@@ -73,10 +76,15 @@ class CreateMixin(RearrangeMixin):
     def full_like(self, fill_value: Any, dtype: DType | str | None = None) -> Self:
         """The same value everywhere, in this one's shape, type and device.
 
+        Raises:
+            ArgumentError: a value that is no number.
+            DTypeError: an integer that the type cannot hold.
+
         >>> Tensor([1, 2]).full_like(5).tolist()
         [5, 5]
         """
-        return self.constant(fill_value, self.shape, self.dtype if dtype is None else to_dtype(dtype), self.place, True)
+        value, chosen = _fill_value(fill_value, "full_like"), self.dtype if dtype is None else to_dtype(dtype)
+        return self.constant(_fitting(value, chosen, "full_like"), self.shape, chosen, self.place, True)
 
     def zeros_like(self, dtype: DType | str | None = None) -> Self:
         """Zeros in this one's shape, type and device.
@@ -121,13 +129,17 @@ class CreateMixin(RearrangeMixin):
         The type is the default integer if all arguments are integers, else the default float.
 
         Raises:
-            ArgumentError: step is zero.
+            ArgumentError: step is zero, or something is no finite number.
 
         >>> Tensor.arange(2, 8, 3).tolist()
         [2, 5]
         """
         if stop is None:
             start, stop = 0, start
+        start, stop = number(start, "arange", "start"), number(stop, "arange", "stop")
+        step = number(step, "arange", "step")
+        if not all(math.isfinite(v) for v in (start, stop, step)):
+            raise ArgumentError(f"arange: start {start}, stop {stop} and step {step} must be finite")
         if step == 0:
             raise ArgumentError("arange: step may not be 0")
         whole = all(isinstance(v, int) for v in (start, stop, step))
@@ -151,22 +163,22 @@ class CreateMixin(RearrangeMixin):
         """`steps` numbers evenly from `start` to `stop`, both included.
 
         Raises:
-            ArgumentError: a negative number of steps.
+            ArgumentError: a negative number of steps, or an end that is no number.
 
         >>> Tensor.linspace(0, 1, 5).tolist()
         [0.0, 0.25, 0.5, 0.75, 1.0]
         """
-        if steps < 0:
-            raise ArgumentError(f"linspace: steps must not be negative, got {steps}")
+        steps = integer(steps, "linspace", "steps", 0)
+        start, stop = number(start, "linspace", "start"), number(stop, "linspace", "stop")
         chosen = dtypes.default_float if dtype is None else to_dtype(dtype)
         if steps < 2:
             return cls.constant(start, (steps,), chosen, device, True)
         carrier = chosen if chosen.is_float and chosen.itemsize >= 4 else dtypes.float32
         step = (stop - start) / (steps - 1)
-        number = cls.positions(steps, device)
-        upward = number.cast(carrier).mul(step).add(float(start))
-        downward = number.mul(-1).add(steps - 1).cast(carrier).mul(-step).add(float(stop))
-        return number.lt(steps // 2).where(upward, downward).cast(chosen)
+        place = cls.positions(steps, device)
+        upward = place.cast(carrier).mul(step).add(float(start))
+        downward = place.mul(-1).add(steps - 1).cast(carrier).mul(-step).add(float(stop))
+        return place.lt(steps // 2).where(upward, downward).cast(chosen)
 
     @classmethod
     def eye(cls, n: int, m: int | None = None, dtype: DType | str | None = None, device: str | None = None) -> Self:
@@ -208,10 +220,29 @@ class CreateMixin(RearrangeMixin):
         return self.positions(count, self.place).reshape([count if a == axis else 1 for a in range(self.ndim)])
 
 
+def _fill_value(value: Any, what: str) -> Any:
+    """A number; a bool stays one."""
+    return value if isinstance(value, bool) else number(value, what, "fill_value")
+
+
+def _type_of(value: Any) -> DType:
+    """The type of a number alone: int64 for integers that the default type does not hold."""
+    chosen = dtypes.of(value)
+    return chosen if chosen is not dtypes.default_int or chosen.min <= value <= chosen.max else dtypes.int64
+
+
+def _fitting(value: Any, dtype: DType, what: str) -> Any:
+    """The value, which must not wrap in an integer type."""
+    if dtype.is_int and isinstance(value, int) and not dtype.min <= value <= dtype.max:
+        raise DTypeError(f"{what}: {value} does not fit {dtype}, which holds {dtype.min} to {dtype.max}")
+    return value
+
+
 def on_or_below(like: T, diagonal: int) -> T:
     """True on and below this diagonal of the last two axes."""
     if like.ndim < 2:
         raise ShapeError(f"tril, triu: need at least 2 axes, got shape {like.shape}")
+    diagonal = integer(diagonal, "tril, triu", "diagonal")
     rows, columns = like.shape[-2:]
     row = like.positions(rows, like.place).reshape(rows, 1)
     column = like.positions(columns, like.place).reshape(1, columns)

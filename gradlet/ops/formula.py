@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from gradlet.base.errors import ArgumentError, ShapeError
-from gradlet.ops.arguments import Shape
+from gradlet.ops.arguments import Shape, integer
 
 
 def parse_rearrange(formula: str, shape: Shape, known: Mapping[str, int]) -> tuple[Shape, Shape, Shape]:
@@ -17,7 +17,7 @@ def parse_rearrange(formula: str, shape: Shape, known: Mapping[str, int]) -> tup
         ArgumentError: the formula names an axis on one side only, or twice.
         ShapeError: the shape does not fit.
     """
-    if formula.count("->") != 1:
+    if not isinstance(formula, str) or formula.count("->") != 1:
         raise ArgumentError(f"rearrange: {formula!r} needs one '->'")
     left, right = [_groups(side, formula) for side in formula.split("->")]
     if ["..."] in left:
@@ -31,7 +31,7 @@ def parse_rearrange(formula: str, shape: Shape, known: Mapping[str, int]) -> tup
         right = _spell_out(right, rest)
     if len(left) != len(shape):
         raise ShapeError(f"rearrange: shape {shape} does not have the {len(left)} axes of {formula!r}")
-    size: dict[str, int] = {k: int(v) for k, v in known.items()}
+    size = {name: integer(value, "rearrange", name) for name, value in known.items()}
     for group, total in zip(left, shape):
         unknown = [n for n in group if n not in size and n != "1"]
         have = prod(size[n] for n in group if n in size)

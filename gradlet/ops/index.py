@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple, Self
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError, IndexingError, ShapeError
-from gradlet.ops.arguments import axis_number, broadcast_shapes
+from gradlet.ops.arguments import Shape, axis_number, broadcast_shapes, integer
 from gradlet.ops.create import CreateMixin
+from gradlet.ops.movement import operand
 from gradlet.ops.op import AxesArg, Op, ShapeArg, ShrinkArg, identity_element
 
 SCATTER_OPS: Final = {
@@ -56,8 +57,8 @@ class IndexMixin(CreateMixin):
         """Whether this part of an index selects by data: a list, an array, a tensor."""
         raise NotImplementedError
 
-    def mask_positions(self, mask: Any) -> list[Self]:
-        """For a bool mask the index tensor of each of its axes; for other values none.
+    def mask_positions(self, mask: Any) -> tuple[list[Self], Shape]:
+        """For a bool mask the index tensor of each of its axes, and its shape; for other values none.
 
         Raises:
             IndexingError: the number of selected elements is not known without computing the mask.
@@ -134,8 +135,12 @@ class IndexMixin(CreateMixin):
     def _aligned(self, parts: Sequence[Any]) -> list[Any]:
         """One part an axis (and the Nones): the ellipsis spelled out, masks replaced by positions."""
         spelled: list[Any] = []
+        masks: list[tuple[int, Shape]] = []
         for part in parts:
-            spelled.extend(self.mask_positions(part) or [part])
+            positions, mask_shape = self.mask_positions(part)
+            if positions:
+                masks.append((len(spelled), mask_shape))
+            spelled.extend(positions or [part])
         named = sum(1 for p in spelled if p is not None and p is not Ellipsis)
         if named > self.ndim:
             raise IndexingError(f"{named} indices for a tensor of {self.ndim} axes, shape {self.shape}")
@@ -144,6 +149,15 @@ class IndexMixin(CreateMixin):
             raise IndexingError("an index may contain one '...' only")
         position = where[0] if where else len(spelled)
         rest = [slice(None)] * (self.ndim - named)
+        for begin, mask_shape in masks:
+            axis = sum(1 for p in spelled[:begin] if p is not None and p is not Ellipsis)
+            axis += len(rest) if begin > position else 0
+            covered = self.shape[axis : axis + len(mask_shape)]
+            if covered != mask_shape:
+                raise IndexingError(
+                    f"a bool mask of shape {mask_shape} does not fit the axes of size {covered} that it selects on; "
+                    "it must have their sizes"
+                )
         return spelled[:position] + rest + spelled[position + len(where) :]
 
     def _linear_index(self, tensors: dict[int, Self]) -> Self:
@@ -227,7 +241,7 @@ class IndexMixin(CreateMixin):
     # by coordinates
     def _coordinates(self, dim: int, index: Self, what: str) -> tuple[int, Self]:
         """The axis, and for every element of `index` its place in the flattened tensor (-1 out of range)."""
-        if index.ndim != self.ndim:
+        if operand(index, what, "index").ndim != self.ndim:
             raise ShapeError(f"{what}: index of shape {index.shape} must have as many axes as shape {self.shape}")
         if not index.dtype.is_int:
             raise IndexingError(f"{what}: index must hold integers, got {index.dtype}; cast it")
@@ -346,8 +360,7 @@ class IndexMixin(CreateMixin):
         """
         if not self.dtype.is_int:
             raise ArgumentError(f"one_hot: needs integers, got {self.dtype}; cast it")
-        if num_classes < 1:
-            raise ArgumentError(f"one_hot: num_classes must be positive, got {num_classes}")
+        num_classes = integer(num_classes, "one_hot", "num_classes", 1)
         return self.unsqueeze(-1).eq(self.positions(num_classes, self.place)).cast(dtypes.int64)
 
 

@@ -8,6 +8,7 @@ from gradlet.base.dtype import DType, accumulator, to_dtype
 from gradlet.base.errors import ArgumentError, ShapeError
 from gradlet.ops.arguments import broadcast_shapes
 from gradlet.ops.formula import parse_einsum
+from gradlet.ops.movement import operand
 from gradlet.ops.op import Op
 from gradlet.ops.stats import StatsMixin
 
@@ -81,6 +82,7 @@ class LinalgMixin(StatsMixin):
         >>> Tensor([[1.0, 2.0]]).linear(Tensor([[1.0], [1.0]]), Tensor([0.5])).tolist()
         [[3.5]]
         """
+        weight = operand(weight, "linear", "weight")
         source = self if dtype is None else self.cast(dtype)
         weight = weight if dtype is None else weight.cast(dtype)
         product = source.mul(weight) if weight.ndim == 1 else source.dot(weight)
@@ -94,7 +96,7 @@ class LinalgMixin(StatsMixin):
         >>> Tensor([1, 2]).outer(Tensor([3, 4])).tolist()
         [[3, 4], [6, 8]]
         """
-        if self.ndim != 1 or other.ndim != 1:
+        if self.ndim != 1 or operand(other, "outer", "other").ndim != 1:
             raise ShapeError(f"outer: needs two vectors, got shapes {self.shape} and {other.shape}")
         return self.unsqueeze(1).mul(other.unsqueeze(0))
 
@@ -124,8 +126,11 @@ class LinalgMixin(StatsMixin):
         [3, 7]
         """
         tensors = list(operands[0] if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands)
+        if not isinstance(formula, str):
+            raise ArgumentError(f"einsum: formula must be text such as 'ij,jk->ik', got {type(formula).__name__}")
         if not tensors:
             raise ArgumentError("einsum: give at least one tensor")
+        tensors = [operand(t, "einsum", f"operand {i}") for i, t in enumerate(tensors)]
         inputs, output = parse_einsum(formula, [t.shape for t in tensors])
         tensors = list(tensors[0].same_dtype(tensors[1:]))
         prepared = [_without_repeats(t, letters) for t, letters in zip(tensors, inputs)]
@@ -151,7 +156,7 @@ class LinalgMixin(StatsMixin):
         >>> Tensor([[1, 2]]).kron(Tensor([[1], [1]])).tolist()
         [[1, 2], [1, 2]]
         """
-        if self.ndim != 2 or other.ndim != 2:
+        if self.ndim != 2 or operand(other, "kron", "other").ndim != 2:
             raise ShapeError(f"kron: needs two matrices, got shapes {self.shape} and {other.shape}")
         (a, b), (c, d) = self.shape, other.shape
         return self.reshape(a, 1, b, 1).mul(other.reshape(1, c, 1, d)).reshape(a * c, b * d)

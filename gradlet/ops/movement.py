@@ -7,14 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from gradlet.base.errors import ShapeError
-from gradlet.ops.arguments import axis_number, axis_numbers, integers, resolve_shape
+from gradlet.base.errors import DTypeError, ShapeError
+from gradlet.ops.arguments import axis_number, axis_numbers, integers, pairs, resolve_shape
 from gradlet.ops.op import AxesArg, Op, PadArg, ShapeArg, ShrinkArg, StrideArg, WindowArg
 
+T = TypeVar("T")
 _RESHAPE: Final = Op.RESHAPE
 _EXPAND: Final = Op.EXPAND
+
+
+def operand(value: T, what: str, name: str) -> T:
+    """The argument itself, which must be a tensor.
+
+    Raises:
+        DTypeError: it is something else.
+    """
+    if not isinstance(value, MovementMixin):
+        raise DTypeError(f"{what}: {name} must be a Tensor, got {type(value).__name__}; make it one with Tensor(...)")
+    return value
 
 
 class MovementMixin:
@@ -106,18 +118,16 @@ class MovementMixin:
         """The box `[low, high)` of each axis; None keeps the whole axis.
 
         Raises:
-            ShapeError: a box that does not lie inside the axis, or too many entries.
+            ShapeError: a box that does not lie inside the axis, too many entries, or no pairs of integers.
 
         >>> Tensor.arange(6).reshape(2, 3).shrink((None, (1, 3))).tolist()
         [[1, 2], [4, 5]]
         """
         shape = self.shape
-        if len(arg) > len(shape):
-            raise ShapeError(f"shrink: {len(arg)} intervals for {len(shape)} axes")
         full = [(0, s) for s in shape]
-        for axis, interval in enumerate(arg):
+        for axis, interval in enumerate(pairs(arg, len(shape), "shrink")):
             if interval is not None:
-                low, high = int(interval[0]), int(interval[1])
+                low, high = interval
                 if not 0 <= low <= high <= shape[axis]:
                     raise ShapeError(f"shrink: [{low}, {high}) is not inside axis {axis} of size {shape[axis]}")
                 full[axis] = (low, high)

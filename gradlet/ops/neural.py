@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Self
 from gradlet.base.dtype import accumulator, dtypes
 from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
 from gradlet.ops.activation import ActivationMixin
-from gradlet.ops.arguments import axis_number, axis_numbers
+from gradlet.ops.arguments import axis_numbers, fraction, integers
 from gradlet.ops.create import on_or_below
 from gradlet.ops.linalg import LinalgMixin
+from gradlet.ops.movement import operand
 from gradlet.ops.random import RandomMixin
 from gradlet.ops.reduce import Axis
 from gradlet.ops.window import WindowMixin
@@ -93,8 +94,7 @@ class NeuralMixin(LinalgMixin, WindowMixin, RandomMixin, ActivationMixin):
         >>> Tensor([1.0]).dropout(0.5).item()
         1.0
         """
-        if not 0 <= p <= 1:
-            raise ArgumentError(f"dropout: p must lie in [0, 1], got {p}")
+        p = fraction(p, "dropout", "p")
         if not self.training or p == 0:
             return self
         if p == 1:
@@ -123,7 +123,18 @@ class NeuralMixin(LinalgMixin, WindowMixin, RandomMixin, ActivationMixin):
         >>> q.scaled_dot_product_attention(q, q).shape
         (1, 2, 4)
         """
+        key, value = operand(key, "attention", "key"), operand(value, "attention", "value")
+        if self.ndim < 2 or key.ndim < 2 or value.ndim < 2 or key.shape[-2] != value.shape[-2]:
+            raise ShapeError(
+                f"attention: queries {self.shape}, keys {key.shape} and values {value.shape} need the shapes "
+                "[..., L, E], [..., S, E] and [..., S, D]"
+            )
         if enable_gqa:
+            if min(self.ndim, key.ndim, value.ndim) < 3:
+                raise ShapeError(
+                    f"attention: enable_gqa needs an axis of heads before the last two, got shapes {self.shape}, "
+                    f"{key.shape} and {value.shape}"
+                )
             if self.shape[-3] % key.shape[-3] or self.shape[-3] % value.shape[-3]:
                 raise ShapeError(f"attention: {self.shape[-3]} query heads do not divide by {key.shape[-3]} key heads")
             key = key.repeat_interleave(self.shape[-3] // key.shape[-3], -3)
@@ -156,11 +167,14 @@ class NeuralMixin(LinalgMixin, WindowMixin, RandomMixin, ActivationMixin):
         """
         if mode not in ("linear", "nearest", "nearest-exact"):
             raise ArgumentError(f"interpolate: mode {mode!r} is not 'linear', 'nearest' or 'nearest-exact'")
+        size = integers((size,), "interpolate: size")
+        if min((*size, *self.shape[self.ndim - len(size) :]), default=1) < 1:
+            raise ShapeError(f"interpolate: shape {self.shape} cannot be resized to {size}; sizes must be positive")
         if len(size) > self.ndim:
             raise ShapeError(f"interpolate: {len(size)} sizes for shape {self.shape}")
         result = self
         for axis, target in zip(range(self.ndim - len(size), self.ndim), size):
-            result = result._resize(axis, int(target), mode, align_corners)
+            result = result._resize(axis, target, mode, align_corners)
         return result
 
     def _resize(self, axis: int, target: int, mode: str, align_corners: bool) -> Self:
@@ -229,7 +243,9 @@ class NeuralMixin(LinalgMixin, WindowMixin, RandomMixin, ActivationMixin):
         >>> round(Tensor([[0.0, 0.0]]).sparse_categorical_crossentropy(Tensor([1])).item(), 4)
         0.6931
         """
-        if Y.shape != self.shape[:-1]:
+        if not self.ndim:
+            raise ShapeError("sparse_categorical_crossentropy: needs an axis of classes, got a tensor without axes")
+        if operand(Y, "sparse_categorical_crossentropy", "Y").shape != self.shape[:-1]:
             raise ShapeError(f"sparse_categorical_crossentropy: Y of shape {Y.shape} must have shape {self.shape[:-1]}")
         logs = self.log_softmax(-1)
         return logs._class_loss(Y, ignore_index, label_smoothing, reduction, None, "sparse_categorical_crossentropy")
@@ -240,8 +256,7 @@ class NeuralMixin(LinalgMixin, WindowMixin, RandomMixin, ActivationMixin):
         """Loss of log probabilities (classes last) and class numbers."""
         if not target.dtype.is_int:
             raise DTypeError(f"{what}: class numbers must be integers, got {target.dtype}; cast them")
-        if not 0 <= smoothing <= 1:
-            raise ArgumentError(f"{what}: label_smoothing must lie in [0, 1], got {smoothing}")
+        smoothing = fraction(smoothing, what, "label_smoothing")
         if reduction not in REDUCTIONS:
             raise ArgumentError(f"{what}: reduction {reduction!r} is not one of {', '.join(REDUCTIONS)}")
         classes = self.positions(self.shape[-1], self.place)
@@ -278,7 +293,8 @@ class NeuralMixin(LinalgMixin, WindowMixin, RandomMixin, ActivationMixin):
         """
         axis = 1 if self.ndim > 1 else 0
         if self.ndim == 0:
-            raise ShapeError("cross_entropy: needs an axis of classes")
+            raise ShapeError("cross_entropy: needs an axis of classes, got a tensor without axes")
+        Y = operand(Y, "cross_entropy", "Y")
         rest = self.shape[:axis] + self.shape[axis + 1 :]
         logs = (self if self.ndim < 3 else self._classes_last()).log_softmax(-1)
         if Y.shape == rest and Y.dtype.is_int:
@@ -290,6 +306,7 @@ class NeuralMixin(LinalgMixin, WindowMixin, RandomMixin, ActivationMixin):
             )
         if ignore_index is not None:
             raise ArgumentError("cross_entropy: ignore_index needs class numbers, not probabilities")
+        label_smoothing = fraction(label_smoothing, "cross_entropy", "label_smoothing")
         target = Y if self.ndim < 3 else Y._classes_last()
         if label_smoothing:
             target = target.mul(1 - label_smoothing).add(label_smoothing / self.shape[axis])
@@ -316,9 +333,13 @@ class NeuralMixin(LinalgMixin, WindowMixin, RandomMixin, ActivationMixin):
         >>> Tensor([[-1.0, -2.0]]).nll_loss(Tensor([1])).item()
         2.0
         """
-        axis = axis_number(1 if self.ndim > 1 else 0, self.ndim, "nll_loss")
+        if not self.ndim:
+            raise ShapeError("nll_loss: needs an axis of classes, got a tensor without axes")
+        axis = 1 if self.ndim > 1 else 0
         rest = self.shape[:axis] + self.shape[axis + 1 :]
-        if Y.shape != rest:
+        if operand(Y, "nll_loss", "Y").shape != rest:
             raise ShapeError(f"nll_loss: Y of shape {Y.shape} must have shape {rest}")
+        if weight is not None and operand(weight, "nll_loss", "weight").shape != (self.shape[axis],):
+            raise ShapeError(f"nll_loss: weight of shape {weight.shape} must have shape {(self.shape[axis],)}")
         logs = self._classes_last() if self.ndim > 1 else self
         return logs._class_loss(Y, ignore_index, 0.0, reduction, weight, "nll_loss")

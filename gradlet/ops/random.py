@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 from gradlet.base.dtype import DType, dtypes, to_dtype
 from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
-from gradlet.ops.arguments import sizes
+from gradlet.ops.arguments import integer, number, sizes
 from gradlet.ops.stats import StatsMixin
 
 ROTATIONS: Final = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -134,10 +134,15 @@ class RandomMixin(StatsMixin):
     ) -> Self:
         """Uniform in [low, high).
 
+        Raises:
+            ArgumentError: an end that is no number.
+            DTypeError: not a float type.
+
         >>> x = Tensor.uniform(100, low=-1.0, high=1.0)
         >>> x.min().item() >= -1.0
         True
         """
+        low, high = number(low, "uniform", "low"), number(high, "uniform", "high")
         return cls.rand(*shape, dtype=_float_type(dtype, "uniform"), device=device).mul(high - low).add(low)
 
     @classmethod
@@ -223,13 +228,15 @@ class RandomMixin(StatsMixin):
         """Numbers drawn by these weights, along the last axis of a vector or matrix; int64.
 
         Raises:
-            ArgumentError: more than one sample without replacement.
+            ShapeError: neither a vector nor a matrix, or no weights.
+            ArgumentError: more than one sample without replacement, or fewer than one.
 
         >>> Tensor([0.0, 1.0]).multinomial(3, replacement=True).tolist()
         [1, 1, 1]
         """
-        if self.ndim not in (1, 2) or num_samples < 1:
-            raise ArgumentError(f"multinomial: needs 1 or 2 axes and num_samples >= 1, got {self.shape}, {num_samples}")
+        num_samples = integer(num_samples, "multinomial", "num_samples", 1)
+        if self.ndim not in (1, 2) or not self.shape[-1]:
+            raise ShapeError(f"multinomial: needs 1 or 2 axes and at least one weight, got shape {self.shape}")
         if not replacement and num_samples > 1:
             raise ArgumentError("multinomial: draw more than one sample with replacement=True")
         rows = self.reshape(-1, self.shape[-1]).same_float("multinomial")

@@ -8,7 +8,7 @@ from typing import Any, Final, Self, TypeVar
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
-from gradlet.ops.arguments import axis_number, integers, sizes
+from gradlet.ops.arguments import axis_number, integer, integers, pairs, sizes
 from gradlet.ops.math import MathMixin
 
 PAD_MODES: Final = ("constant", "reflect", "replicate", "circular")
@@ -105,12 +105,14 @@ class RearrangeMixin(MathMixin):
         """
         axis = axis_number(dim, self.ndim, "unflatten")
         shape = self.shape
-        parts = integers(tuple(sizes), "unflatten")
+        parts = integers((sizes,), "unflatten")
         if -1 in parts:
             known = -prod(parts)
             if parts.count(-1) > 1 or known <= 0 or shape[axis] % known:
                 raise ShapeError(f"unflatten: axis {axis} of size {shape[axis]} does not divide into {parts}")
             parts = tuple([shape[axis] // known if p == -1 else p for p in parts])
+        if min(parts, default=0) < 0 or prod(parts) != shape[axis]:
+            raise ShapeError(f"unflatten: axis {axis} of size {shape[axis]} does not split into {parts}")
         return self.reshape(shape[:axis] + parts + shape[axis + 1 :])
 
     # padding
@@ -155,17 +157,19 @@ class RearrangeMixin(MathMixin):
     def _pads(self, padding: Sequence[Any]) -> list[tuple[int, int]]:
         """(before, after) of every axis, from either spelling."""
         ndim = self.ndim
-        if all(isinstance(p, (tuple, list)) or p is None for p in padding) and len(padding):
+        if not isinstance(padding, (tuple, list)):
+            raise ShapeError(f"pad: expected a list of integers or one (before, after) for each axis, got {padding!r}")
+        if len(padding) and all(isinstance(p, (tuple, list)) or p is None for p in padding):
             if len(padding) != ndim:
                 raise ShapeError(f"pad: {len(padding)} entries for shape {self.shape}; give one for every axis")
-            return [(0, 0) if p is None else (int(p[0]), int(p[1])) for p in padding]
-        flat = integers(tuple(padding), "pad")
+            return [(0, 0) if p is None else p for p in pairs(padding, ndim, "pad")]
+        flat = integers((padding,), "pad")
         if len(flat) % 2 or len(flat) > 2 * ndim:
             raise ShapeError(
                 f"pad: {flat} does not fit shape {self.shape}; give (left, right) for axes from the last on"
             )
-        pairs = [(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)][::-1]
-        return [(0, 0)] * (ndim - len(pairs)) + pairs
+        sides = [(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)][::-1]
+        return [(0, 0)] * (ndim - len(sides)) + sides
 
     def _pad_mirrored(self, axis: int, before: int, after: int, mode: str) -> Self:
         if not (before or after):
@@ -198,11 +202,19 @@ class RearrangeMixin(MathMixin):
     def pad_to(self, *shape: Any) -> Self:
         """Zeros after each axis up to these sizes; None keeps an axis.
 
+        Raises:
+            ShapeError: not one size an axis, or one below what there is.
+
         >>> Tensor([1, 2]).pad_to(4).tolist()
         [1, 2, 0, 0]
         """
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        return self.pad([None if s is None else (0, s - have) for s, have in zip(wanted, self.shape, strict=True)])
+        if len(wanted) != self.ndim:
+            raise ShapeError(f"pad_to: {len(wanted)} sizes for shape {self.shape}; give one for every axis")
+        grown = integers([have if s is None else s for s, have in zip(wanted, self.shape)], "pad_to")
+        if any(size < have for size, have in zip(grown, self.shape)):
+            raise ShapeError(f"pad_to: shape {self.shape} does not grow to {grown}; use shrink_to to make it smaller")
+        return self.pad([(0, size - have) for size, have in zip(grown, self.shape)])
 
     def shrink_to(self, *shape: Any) -> Self:
         """The first elements of each axis; None keeps an axis.
@@ -235,6 +247,7 @@ class RearrangeMixin(MathMixin):
         [1, 1, 2, 2]
         """
         source = self.flatten() if dim is None else self
+        repeats = integer(repeats, "repeat_interleave", "repeats", 0)
         axis = axis_number(0 if dim is None else dim, source.ndim, "repeat_interleave")
         shape = source.shape
         spread = source.reshape(shape[: axis + 1] + (1,) + shape[axis + 1 :])
@@ -249,7 +262,7 @@ class RearrangeMixin(MathMixin):
         """
         if dims is None:
             return self.flatten().roll(shifts, 0).reshape(self.shape)
-        shift_list = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
+        shift_list = integers((shifts,), "roll")
         dim_list = dims if isinstance(dims, (tuple, list)) else (dims,)
         if len(shift_list) != len(dim_list):
             raise ArgumentError(f"roll: {len(shift_list)} shifts for {len(dim_list)} dims")
@@ -274,12 +287,12 @@ class RearrangeMixin(MathMixin):
         """
         axis = axis_number(dim, self.ndim, "split")
         total = self.shape[axis]
-        if isinstance(sizes, int):
-            if sizes < 1:
-                raise ShapeError(f"split: size must be positive, got {sizes}")
-            pieces = [min(sizes, total - start) for start in range(0, total, sizes)] or [0]
-        else:
-            pieces = list(integers(tuple(sizes), "split"))
+        pieces = list(integers((sizes,), "split"))
+        if not isinstance(sizes, (tuple, list)):
+            size = pieces[0]
+            if size < 1:
+                raise ShapeError(f"split: size must be positive, got {size}")
+            pieces = [min(size, total - start) for start in range(0, total, size)] or [0]
         if sum(pieces) != total or min(pieces, default=0) < 0:
             raise ShapeError(f"split: sizes {pieces} do not add up to axis {axis} of size {total}")
         result = []
@@ -295,8 +308,7 @@ class RearrangeMixin(MathMixin):
         >>> [t.tolist() for t in Tensor([1, 2, 3]).chunk(2)]
         [[1, 2], [3]]
         """
-        if chunks < 1:
-            raise ArgumentError(f"chunk: chunks must be positive, got {chunks}")
+        chunks = integer(chunks, "chunk", "chunks", 1)
         total = self.shape[axis_number(dim, self.ndim, "chunk")]
         return list(self.split(max(1, ceil(total / chunks)), dim))
 
@@ -307,8 +319,9 @@ class RearrangeMixin(MathMixin):
         [[1, 2], [2, 3], [3, 4]]
         """
         axis = axis_number(dim, self.ndim, "unfold")
-        if size < 1 or step < 1:
-            raise ArgumentError(f"unfold: size and step must be positive, got {size} and {step}")
+        size, step = integer(size, "unfold", "size", 1), integer(step, "unfold", "step", 1)
+        if size > (self.shape[axis] if self.shape else 1):
+            raise ShapeError(f"unfold: windows of {size} do not fit axis {axis} of shape {self.shape}")
         spread = self.unsqueeze(-1).expand(self.shape + (size,))
         return spread.window(axis, self.ndim, step)
 
@@ -360,8 +373,9 @@ class RearrangeMixin(MathMixin):
         for part in parts[1:]:
             if part.shape != parts[0].shape:
                 raise ShapeError(f"stack: shapes {parts[0].shape} and {part.shape} differ; all must be equal")
-        raised = [p.unsqueeze(dim) for p in parts]
-        return raised[0].cat(*raised[1:], dim=axis_number(dim, parts[0].ndim + 1, "stack"))
+        axis = axis_number(dim, parts[0].ndim + 1, "stack")
+        raised = [p.unsqueeze(axis) for p in parts]
+        return raised[0].cat(*raised[1:], dim=axis)
 
     def same_dtype(self, others: Sequence[Self]) -> tuple[Self, ...]:
         """This and the others in their common type."""
@@ -371,6 +385,10 @@ class RearrangeMixin(MathMixin):
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
         """The diagonal of two axes, as a new last axis.
 
+        Raises:
+            ShapeError: fewer than two axes.
+            ArgumentError: the same axis twice.
+
         >>> Tensor([[1, 2], [3, 4]]).diagonal().tolist()
         [1, 4]
         """
@@ -379,7 +397,8 @@ class RearrangeMixin(MathMixin):
             raise ShapeError(f"diagonal: needs at least 2 axes, got shape {self.shape}")
         first, second = axis_number(dim1, ndim, "diagonal"), axis_number(dim2, ndim, "diagonal")
         if first == second:
-            raise ArgumentError("diagonal: dim1 and dim2 must differ")
+            raise ArgumentError(f"diagonal: dim1={dim1} and dim2={dim2} name the same axis")
+        offset = integer(offset, "diagonal", "offset")
         rest = [a for a in range(ndim) if a not in (first, second)]
         source = self.permute(rest + [first, second])
         rows, columns = source.shape[-2:]

@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 from gradlet.base.dtype import accumulator, dtypes
 from gradlet.base.errors import ArgumentError
-from gradlet.ops.arguments import axis_number, axis_numbers
+from gradlet.ops.arguments import axis_number, axis_numbers, integer, number
 from gradlet.ops.index import IndexMixin
 from gradlet.ops.op import Op, identity_element
 from gradlet.ops.reduce import Axis
@@ -49,14 +49,14 @@ class StatsMixin(IndexMixin):
             found = self.flatten()._position_of(op, 0, False, what)
             return found.reshape((1,) * self.ndim) if keepdim else found
         source = self.reshape(1) if self.ndim == 0 else self
-        number = axis_number(axis, self.ndim, what)
-        best = source.reduce_over(op, number, True, what)
+        along = axis_number(axis, self.ndim, what)
+        best = source.reduce_over(op, along, True, what)
         hit = source.eq(best)
         if self.dtype.is_float:
             hit = hit.bitwise_or(source.isnan())
-        size = source.shape[number]
-        places = hit.where(source.positions_along(number), size)
-        found = places.reduce_over(Op.MIN, number, keepdim and self.ndim > 0, what)
+        size = source.shape[along]
+        places = hit.where(source.positions_along(along), size)
+        found = places.reduce_over(Op.MIN, along, keepdim and self.ndim > 0, what)
         return found.cast(dtypes.int64)
 
     # spread
@@ -72,7 +72,8 @@ class StatsMixin(IndexMixin):
         count = math.prod(self.shape[a] for a in axis_numbers(axis, self.ndim, "var"))
         gap = wide.sub(wide.mean(axis, True))
         total = gap.mul(gap).reduce_over(Op.ADD, axis, keepdim, "var")
-        return total.fdiv(float(max(0, count - correction))).cast(source.dtype)
+        divisor = count - number(correction, "var", "correction")
+        return total.fdiv(float(max(0, divisor))).cast(source.dtype)
 
     def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> tuple[Self, Self]:
         """Variance and mean.
@@ -99,13 +100,19 @@ class StatsMixin(IndexMixin):
         return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
 
     def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:
-        """Divide by the p-norm along `dim`, or by `eps` where that is larger.
+        """Divide by the p-norm along `dim`, or by `eps` where that is larger; p may be infinite (the largest).
+
+        Raises:
+            ArgumentError: p is not positive.
 
         >>> Tensor([[3.0, 4.0]]).normalize().tolist()
         [[0.6000000238418579, 0.800000011920929]]
         """
         x = self.same_float("normalize")
-        norm = x.abs().pow(p).sum(dim, True).pow(1 / p)
+        axis = axis_number(dim, self.ndim, "normalize")
+        if not number(p, "normalize", "p") > 0:
+            raise ArgumentError(f"normalize: p must be positive, got {p}")
+        norm = x.abs().max(axis, True) if p == math.inf else x.abs().pow(p).sum(axis, True).pow(1 / p)
         return x.fdiv(norm.maximum(eps))
 
     def allclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
@@ -151,9 +158,12 @@ class StatsMixin(IndexMixin):
         [0.5, 0.5]
         """
         x = self.same_float("softmax") if dtype is None else self.cast(dtype)
+        along = axis_number(axis, x.ndim, "softmax")
+        if 0 in x.shape:
+            return x
         wide = x.cast(accumulator(x.dtype))
-        power = wide.sub(wide.detach().max(axis, True)).exp()
-        return power.fdiv(power.sum(axis, True)).cast(x.dtype)
+        power = wide.sub(wide.detach().max(along, True)).exp()
+        return power.fdiv(power.sum(along, True)).cast(x.dtype)
 
     def log_softmax(self, axis: int = -1, dtype: Any = None) -> Self:
         """Logarithm of softmax.
@@ -162,18 +172,21 @@ class StatsMixin(IndexMixin):
         0.0
         """
         x = self.same_float("log_softmax") if dtype is None else self.cast(dtype)
+        along = axis_number(axis, x.ndim, "log_softmax")
+        if 0 in x.shape:
+            return x
         wide = x.cast(accumulator(x.dtype))
-        shifted = wide.sub(wide.detach().max(axis, True))
-        return shifted.sub(shifted.exp().sum(axis, True).log()).cast(x.dtype)
+        shifted = wide.sub(wide.detach().max(along, True))
+        return shifted.sub(shifted.exp().sum(along, True).log()).cast(x.dtype)
 
     # running totals
     def _scan(self, op: Op, axis: int, what: str) -> Self:
         """Running combination along `axis`."""
-        number = axis_number(axis, self.ndim, what)
+        along = axis_number(axis, self.ndim, what)
         if self.ndim == 0 or 0 in self.shape:
             return self
-        moved = self.transpose(number, -1)
-        return moved._scan_last(op).transpose(number, -1)
+        moved = self.transpose(along, -1)
+        return moved._scan_last(op).transpose(along, -1)
 
     def _scan_last(self, op: Op) -> Self:
         size = self.shape[-1]
@@ -246,14 +259,14 @@ class StatsMixin(IndexMixin):
         # Every running sum has the running maximum as its reference, so none overflows or loses small starts.
         top = x.detach().cummax(axis)
         top = top.isfinite().where(top, 0.0)
-        number = axis_number(axis, x.ndim, "logcumsumexp")
+        along = axis_number(axis, x.ndim, "logcumsumexp")
         last = x.ndim - 1
-        values, tops = x.transpose(number, -1), top.transpose(number, -1)
+        values, tops = x.transpose(along, -1), top.transpose(along, -1)
         size = values.shape[-1]
         earlier = values.positions_along(last).unsqueeze(-2) <= values.positions_along(last).unsqueeze(-1)
         power = values.unsqueeze(-2).sub(tops.unsqueeze(-1)).exp()
         total = earlier.where(power, 0.0).sum(-1) if size else values
-        return total.log().add(tops).transpose(number, -1)
+        return total.log().add(tops).transpose(along, -1)
 
     # order
     def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
@@ -291,6 +304,7 @@ class StatsMixin(IndexMixin):
         """
         axis = axis_number(dim, self.ndim, "topk")
         size = self.shape[axis] if self.ndim else 1
+        k = integer(k, "topk", "k")
         if not 0 <= k <= size:
             raise ArgumentError(f"topk: k is {k}, but axis {axis} has {size} elements")
         values, places = self.sort(axis, descending=largest)

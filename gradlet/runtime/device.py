@@ -95,7 +95,12 @@ class DeviceRegistry:
         if self._default is not None:
             return self._default
         chosen = settings.DEV.value
-        return self.canonicalize(chosen) if chosen else FALLBACK
+        if not chosen:
+            return FALLBACK
+        try:
+            return self.canonicalize(chosen)
+        except DeviceError as error:
+            raise DeviceError(f"setting DEV: {error}") from None
 
     @DEFAULT.setter
     def DEFAULT(self, name: str | None) -> None:

@@ -344,8 +344,7 @@ class LazyTensor(NeuralMixin):
         [1, -1]
         """
         node = self.uop
-        wanted = dtype if dtype.__class__ is DType else to_dtype(dtype)
-        return self if wanted is node.dtype else wrap(node_cast(node, wanted), self._place)
+        return self if dtype is node.dtype else wrap(node_cast(node, to_dtype(dtype)), self._place)
 
     # arithmetic that depends on the type
     def neg(self) -> Self:

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from gradlet.base.errors import GradientError, ShapeError
 from gradlet.grad.backward import gradients
+from gradlet.ops.movement import operand
 from gradlet.ops.op import SCALAR_LEAVES
 from gradlet.tensor.core import LazyTensor, wrap
 
@@ -60,6 +61,8 @@ class Gradients(LazyTensor):
 
         Raises:
             GradientError: this is not a float, or does not depend on a target.
+            DTypeError: a target that is no tensor.
+            ShapeError: `gradient` does not have this one's shape.
 
         >>> x = Tensor([3.0])
         >>> (x * x).sum().gradient(x)[0].tolist()
@@ -77,9 +80,10 @@ class Gradients(LazyTensor):
         return results
 
     def _gradients(self, targets: Sequence[Any], gradient: Any) -> list[Any]:
+        targets = [operand(t, "gradient", f"target {i}") for i, t in enumerate(targets)]
         seed = None
         if gradient is not None:
-            if gradient.shape != self.shape:
+            if operand(gradient, "gradient", "gradient").shape != self.shape:
                 raise ShapeError(f"gradient of shape {gradient.shape} for a tensor of shape {self.shape}")
             seed = gradient.cast(self.dtype).uop
         found = gradients(self.uop, seed, [t.uop for t in targets])

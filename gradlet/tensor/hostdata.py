@@ -119,6 +119,8 @@ def from_array(value: Any, dtype: DType | None) -> HostData:
     """
     import numpy as np
 
+    if isinstance(value, np.ma.MaskedArray):
+        raise DTypeError("a masked array would lose its mask; choose what stands in masked places with .filled(value)")
     found = np.asarray(value)
     if found.dtype.name == "bfloat16":
         found, own = found.view(np.uint16), dtypes.bfloat16

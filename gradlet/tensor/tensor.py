@@ -15,10 +15,11 @@ from math import prod
 from typing import Any
 
 from gradlet.base.dtype import DType, bool_type, dtypes, int_type, to_dtype
-from gradlet.base.errors import DTypeError, IndexingError, JitError, ShapeError
+from gradlet.base.errors import ArgumentError, DTypeError, IndexingError, JitError, ShapeError
 from gradlet.engine import execute
 from gradlet.graph.node import UOp
-from gradlet.ops.arguments import sizes
+from gradlet.ops.arguments import Shape, integer, sizes
+from gradlet.ops.op import Op
 from gradlet.runtime.buffer import as_bytes, new_buffer_node
 from gradlet.runtime.device import Device
 from gradlet.tensor import hostdata, random_state
@@ -188,11 +189,11 @@ class Tensor(Casts, Values, Gradients, Writing, public=True):
         result: Tensor = from_host(hostdata.HostData(numbers, dtype, data.shape), self._place, True)
         return result
 
-    def mask_positions(self, mask: Any) -> list[Tensor]:
-        """For a bool mask the index tensor of each of its axes; for other values none."""
+    def mask_positions(self, mask: Any) -> tuple[list[Tensor], Shape]:
+        """For a bool mask the index tensor of each of its axes, and its shape; for other values none."""
         if isinstance(mask, Tensor):
             if mask.dtype is not dtypes.bool:
-                return []
+                return [], ()
             if not mask.is_realized or execute.recording():
                 raise IndexingError(
                     "a bool mask selects a number of elements that is known only when it is computed: use "
@@ -206,8 +207,10 @@ class Tensor(Casts, Values, Gradients, Writing, public=True):
         elif getattr(getattr(mask, "dtype", None), "kind", "") == "b" and hasattr(mask, "__array__"):
             array = mask
         else:
-            return []
-        return [Tensor(column.astype("int32"), self._place) for column in array.nonzero()]
+            return [], ()
+        if not array.ndim:
+            raise IndexingError("a bool without axes is no index; use where(mask, x, 0)")
+        return [Tensor(column.astype("int32"), self._place) for column in array.nonzero()], array.shape
 
     def masked_select(self, mask: Tensor) -> Tensor:
         """The elements where the mask (which broadcasts) is True, in row-major order. Computes the mask now.
@@ -263,6 +266,8 @@ def _from_data(data: Any, device: str | None, dtype: DType | None, copy: bool_ty
         result = data if dtype is None else data.cast(dtype)
         return result if device is None else result.to(device)
     if isinstance(data, UOp):
+        if data.op is Op.VARIABLE:
+            raise ArgumentError(f"variable {data.arg.name!r} has no value; give it one: Tensor(variable.bind(3))")
         node = data if data.dtype.kind != "x" else node_cast(data, dtype or dtypes.default_int)
         result = wrap(node if dtype is None else node_cast(node, dtype), None)
         return result
@@ -298,6 +303,8 @@ def Variable(name: str, min_val: int_type, max_val: int_type) -> UOp:
     """An integer whose value is given when it is used: `Variable("n", 1, 10).bind(3)`.
 
     Raises:
-        ArgumentError: an empty range.
+        ArgumentError: an empty range, or arguments of other types.
     """
-    return UOp.variable(name, min_val, max_val)
+    if not isinstance(name, str) or not name:
+        raise ArgumentError(f"Variable: name must be text, got {name!r}")
+    return UOp.variable(name, integer(min_val, "Variable", "min_val"), integer(max_val, "Variable", "max_val"))

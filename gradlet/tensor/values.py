@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import DTypeError, ShapeError
 from gradlet.engine import execute
+from gradlet.ops.movement import operand
 from gradlet.ops.op import Op
 from gradlet.runtime.buffer import buffer_of
 from gradlet.tensor import hostdata, writes
@@ -26,10 +27,13 @@ class Values(LazyTensor):
     def realize(self, *others: Any) -> Self:
         """Compute this and other tensors now, together, and return this.
 
+        Raises:
+            DTypeError: something that is no tensor.
+
         >>> (Tensor([1]) + 1).realize().is_realized
         True
         """
-        asked = [t.uop for t in (self, *others)]
+        asked = [operand(t, "realize", "every argument").uop for t in (self, *others)]
         roots = [n for n in dict.fromkeys(asked) if writes.strip(n)[0].op is not Op.BUFFER]
         if not roots:
             return self
@@ -141,6 +145,17 @@ class Values(LazyTensor):
         if self.numel() != 1:
             raise ShapeError(f"bool: a tensor of shape {self.shape} has no single truth value; use any() or all()")
         return bool(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if not self.dtype.is_int:
+            raise DTypeError(f"{self.dtype} is no integer to count or index with; use int() or cast it")
+        return int(self.item())
 
     def __len__(self) -> int:
         if not self.shape:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import DeviceError, DTypeError, ShapeError
+from gradlet.ops.movement import operand
 from gradlet.ops.op import Op
 from gradlet.tensor import writes
 from gradlet.tensor.core import LazyTensor, common_place, is_operand
@@ -56,11 +57,12 @@ class Writing(LazyTensor):
 
         Raises:
             ShapeError: the shapes differ.
+            DTypeError: `x` is no tensor.
 
         >>> Tensor([1]).replace(Tensor([2])).tolist()
         [2]
         """
-        if x.shape != self.shape:
+        if operand(x, "replace", "x").shape != self.shape:
             raise ShapeError(f"replace: shape {x.shape} does not replace shape {self.shape}")
         self.uop, self._place, self._view = x.uop, x._place, None
         return self

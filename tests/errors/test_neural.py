@@ -1,0 +1,63 @@
+"""Mistakes in convolutions, pooling, attention and losses."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradlet import Tensor
+from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
+from tests.errors.table import Row, check
+
+IMAGE, WEIGHT = Tensor.ones(1, 1, 4, 4), Tensor.ones(1, 1, 3, 3)
+GROUPED, GROUP_WEIGHT = Tensor.ones(1, 4, 4, 4), Tensor.ones(4, 2, 3, 3)
+X, CLASSES = Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor([0, 1])
+
+MISTAKES: list[Row] = [
+    (lambda: IMAGE.conv2d(None), DTypeError, "conv2d: weight must be a Tensor"),
+    (lambda: IMAGE.conv2d(Tensor.ones(1, 2, 3, 3)), ShapeError, "conv2d: input .* has 1 channels"),
+    (lambda: IMAGE.conv2d(Tensor.ones(1, 1, 5, 5)), ShapeError, "does not fit the padded input"),
+    (lambda: IMAGE.conv2d(Tensor.ones(1, 1, 0, 0)), ShapeError, "a kernel without elements"),
+    (lambda: IMAGE.conv2d(WEIGHT, stride=0), ArgumentError, r"conv2d: stride must be positive, got \(0, 0\)"),
+    (lambda: IMAGE.conv2d(WEIGHT, stride=-1), ArgumentError, "conv2d: stride must be positive"),
+    (lambda: IMAGE.conv2d(WEIGHT, stride=1.5), ShapeError, "conv2d: stride: expected integers"),
+    (lambda: IMAGE.conv2d(WEIGHT, stride=(1, 2, 3)), ShapeError, "conv2d: stride: expected an integer or 2"),
+    (lambda: IMAGE.conv2d(WEIGHT, dilation=0), ArgumentError, "conv2d: dilation must be positive"),
+    (lambda: IMAGE.conv2d(WEIGHT, padding="same"), ShapeError, "conv2d: padding: expected integers"),
+    (lambda: IMAGE.conv2d(WEIGHT, padding=None), ShapeError, "conv2d: padding: expected integers"),
+    (lambda: IMAGE.conv2d(WEIGHT, padding=(1, 2, 3)), ShapeError, "conv2d: padding"),
+    (lambda: IMAGE.conv2d(WEIGHT, Tensor.ones(3)), ShapeError, r"conv2d: bias of shape \(3,\) must have shape \(1,\)"),
+    (lambda: IMAGE.conv2d(WEIGHT, 3), DTypeError, "conv2d: bias must be a Tensor"),
+    (lambda: GROUPED.conv2d(GROUP_WEIGHT, groups=0), ArgumentError, "conv2d: groups must be at least 1"),
+    (lambda: GROUPED.conv2d(GROUP_WEIGHT, groups=1.5), ArgumentError, "conv2d: groups must be an integer"),
+    (lambda: GROUPED.conv2d(Tensor.ones(3, 2, 3, 3), groups=2), ShapeError, "conv2d: .*groups=2"),
+    (lambda: IMAGE.conv_transpose2d(WEIGHT, stride=0), ArgumentError, "conv_transpose2d: stride must be positive"),
+    (lambda: IMAGE.conv_transpose2d(WEIGHT, output_padding=1), ArgumentError, "output_padding .* smaller than"),
+    (lambda: IMAGE.conv_transpose2d(WEIGHT, output_padding=-1), ArgumentError, "output_padding .* at least 0"),
+    (lambda: IMAGE.conv_transpose2d(WEIGHT, padding=9), ShapeError, "conv_transpose2d: padding .* cuts off more"),
+    (lambda: IMAGE.max_pool2d(0), ArgumentError, "max_pool2d: kernel_size must be positive"),
+    (lambda: IMAGE.max_pool2d(2.5), ShapeError, "max_pool2d: kernel_size: expected integers"),
+    (lambda: IMAGE.max_pool2d(2, padding=2), ArgumentError, "max_pool2d: padding .* at most half"),
+    (lambda: IMAGE.avg_pool2d(2, padding=-1), ArgumentError, "avg_pool2d: padding .* at least 0"),
+    (lambda: IMAGE.avg_pool2d(9), ShapeError, "avg_pool2d: a kernel"),
+    (lambda: X.dropout("a"), ArgumentError, "dropout: p must be a number"),
+    (lambda: X.dropout(2), ArgumentError, r"dropout: p must lie in \[0, 1\], got 2"),
+    (lambda: X.interpolate((0,)), ShapeError, "interpolate: .*must be positive"),
+    (lambda: X.interpolate("a"), ShapeError, "interpolate: size: expected integers"),
+    (lambda: X.scaled_dot_product_attention(None, X), DTypeError, "attention: key must be a Tensor"),
+    (lambda: X.scaled_dot_product_attention(Tensor.ones(3, 2), X), ShapeError, "attention: queries"),
+    (lambda: X.scaled_dot_product_attention(X, X, enable_gqa=True), ShapeError, "attention: enable_gqa needs"),
+    (lambda: X.cross_entropy([0, 1]), DTypeError, "cross_entropy: Y must be a Tensor, got list"),
+    (lambda: X.cross_entropy(Tensor([0, 1, 2])), ShapeError, "cross_entropy: Y of shape"),
+    (lambda: X.cross_entropy(CLASSES, label_smoothing="a"), ArgumentError, "label_smoothing must be a number"),
+    (lambda: X.cross_entropy(X, label_smoothing=3), ArgumentError, "label_smoothing must lie in"),
+    (lambda: X.cross_entropy(CLASSES, reduction="max"), ArgumentError, "reduction 'max' is not one of"),
+    (lambda: X.sparse_categorical_crossentropy(None), DTypeError, "Y must be a Tensor"),
+    (lambda: Tensor(1.0).sparse_categorical_crossentropy(Tensor(1)), ShapeError, "needs an axis of classes"),
+    (lambda: Tensor(1.0).nll_loss(Tensor(1)), ShapeError, "nll_loss: needs an axis of classes"),
+    (lambda: X.nll_loss(CLASSES, weight=Tensor([1.0])), ShapeError, "nll_loss: weight of shape"),
+]
+
+
+@pytest.mark.parametrize("row", MISTAKES, ids=range(len(MISTAKES)))
+def test_mistake(row: Row) -> None:
+    check(row)

@@ -1,0 +1,46 @@
+"""Mistakes in computing, reading, writing and differentiating values."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradlet import Tensor
+from gradlet.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
+from tests.errors.table import Row, check
+
+X = Tensor([[1.0, 2.0], [3.0, 4.0]])
+I32 = Tensor([1, 2, 3])
+
+MISTAKES: list[Row] = [
+    (lambda: X.item(), ShapeError, r"item: shape \(2, 2\) has 4 elements, not 1; use tolist"),
+    (lambda: bool(X), ShapeError, "no single truth value"),
+    (lambda: int(X), ShapeError, "4 elements, not 1"),
+    (lambda: float(X), ShapeError, "4 elements, not 1"),
+    (lambda: range(Tensor(1.5)), DTypeError, "is no integer to count or index with"),
+    (lambda: len(Tensor(1)), ShapeError, "len: a tensor without axes"),
+    (lambda: X.cast("bfloat16").data(), DTypeError, "data: Python has no bfloat16; cast"),
+    (lambda: X.realize(3), DTypeError, "realize: every argument must be a Tensor, got int"),
+    (lambda: X.to("foo"), DeviceError, "unknown device 'foo'; use one of"),
+    (lambda: X.assign(Tensor([1.0])), ShapeError, "assign: a value of shape"),
+    (lambda: X.assign(Tensor([[1, 2], [3, 4]])), DTypeError, "assign: .*cast it first"),
+    (lambda: X.replace(3), DTypeError, "replace: x must be a Tensor, got int"),
+    (lambda: X.expand(2, 2, 2).assign(Tensor.ones(2, 2, 2)), ArgumentError, "call .contiguous"),
+    (lambda: X.backward(), GradientError, "not one element"),
+    (lambda: I32.sum().backward(), GradientError, "only floats have gradients"),
+    (lambda: X.sum().backward(3), DTypeError, "gradient: gradient must be a Tensor, got int"),
+    (lambda: X.sum().gradient(3), DTypeError, "gradient: target 0 must be a Tensor, got int"),
+    (lambda: X.sum().gradient(I32), GradientError, "only floats have gradients"),
+    (lambda: X.sum().gradient(Tensor([1.0])), GradientError, "does not depend on target 0"),
+]
+
+
+@pytest.mark.parametrize("row", MISTAKES, ids=range(len(MISTAKES)))
+def test_mistake(row: Row) -> None:
+    check(row)
+
+
+def test_one_element_is_a_python_number() -> None:
+    assert int(Tensor([2.7])) == 2
+    assert float(Tensor(3)) == 3.0
+    assert list(range(Tensor(2))) == [0, 1]
+    assert ["a", "b"][Tensor(1)] == "b"
