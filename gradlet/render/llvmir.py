@@ -91,6 +91,9 @@ class _Kernel:
         self.alu = Alu(self.writer, target)
         self.values: dict[UOp, Value] = {}
         self.gates: dict[UOp, UOp | None] = {}  # INDEX -> its gate, None where always true
+        self.offsets = _address_offsets(program.uops)
+        # (PARAM, element) -> address that neighbouring accesses share; one dict for every open loop.
+        self.bases: list[dict[tuple[UOp, UOp], Value]] = [{}]
         self.current: dict[UOp, Value] = {}  # ACC -> the register that holds it now
         self.loops: dict[UOp, _Loop] = {}
         self.loop_count = 0
@@ -106,6 +109,8 @@ class _Kernel:
     def render(self) -> str:
         self._arguments()
         for node in self.program.uops:
+            if node in self.offsets:
+                continue
             if node.op in ELEMENTWISE:
                 self.values[node] = self._element_wise(node)
                 continue
@@ -225,6 +230,7 @@ class _Kernel:
             self.current[acc] = phi
         self.values[node] = index
         self.loops[node] = loop
+        self.bases.append({})
 
     def _end(self, node: UOp) -> None:
         range_node = node.src[0]
@@ -233,6 +239,7 @@ class _Kernel:
         loop = self.loops.pop(range_node, None)
         if loop is None:
             raise RenderError(f"kernel {self.program.name}: END of a loop that is not open")
+        self.bases.pop()
         writer = self.writer
         self.loop_count += 1
         following = writer.emit(loop.index.type, f"add nuw nsw {loop.index}, 1", "next")
@@ -282,21 +289,36 @@ class _Kernel:
 
     # memory
     def _index(self, node: UOp) -> None:
-        """The address. Where a gate may be false it is not claimed to lie inside the buffer."""
-        param, element = node.src[0], self.value(node.src[1])
+        """The address. Neighbouring accesses share one address, from which each has a constant distance."""
+        param, element = node.src[0], node.src[1]
         gate = node.src[2] if len(node.src) > 2 else None
         if gate is not None and gate.op is Op.CONST and gate.arg:
             gate = None
         self.gates[node] = gate
-        if lanes_of(element.type) > 1:
+        if element.dtype.count > 1:
             raise RenderError(f"kernel {self.program.name}: an INDEX must have a scalar element number")
+        kind = memory_type(node.dtype.scalar, self.target)
         if gate is not None and gate.dtype.count == 1:
             # A scalar access always happens, at element 0 where the gate is false: no branch.
-            element = self.writer.select(self.value(gate), element, integer(0, element.type))
-        inside = "" if gate is not None else "inbounds "
-        kind = memory_type(node.dtype.scalar, self.target)
-        base = self.values[param]
-        self.values[node] = self.writer.emit(self.pointer, f"getelementptr {inside}{kind}, {base}, {element}", "a")
+            number = self.value(element)
+            number = self.writer.select(self.value(gate), number, integer(0, number.type))
+            address = self.writer.emit(self.pointer, f"getelementptr {kind}, {self.values[param]}, {number}", "a")
+        elif element in self.offsets:
+            base, distance = self._base(param, element.src[0], kind), self.value(element.src[1])
+            address = self.writer.emit(self.pointer, f"getelementptr {kind}, {base}, {distance}", "a")
+        else:
+            address = self._base(param, element, kind)
+        self.values[node] = address
+
+    def _base(self, param: UOp, element: UOp, kind: str) -> Value:
+        """The address of an element, which need not lie inside the buffer: only the accesses it is shared by do."""
+        for bases in reversed(self.bases):
+            found = bases.get((param, element))
+            if found is not None:
+                return found
+        made = self.writer.emit(self.pointer, f"getelementptr {kind}, {self.values[param]}, {self.value(element)}", "a")
+        self.bases[-1][param, element] = made
+        return made
 
     def _load(self, node: UOp) -> None:
         address, dtype = node.src[0], node.dtype
@@ -435,6 +457,20 @@ def _accumulators(uops: tuple[UOp, ...]) -> tuple[dict[UOp, list[UOp]], dict[UOp
             if begin < position[loop] and any(position[loop] < u < end for u in updates.get(acc, ())):
                 carried[loop].append(acc)
     return carried, initialised_at
+
+
+def _address_offsets(uops: tuple[UOp, ...]) -> frozenset[UOp]:
+    """The sums of an element number and a constant that only addresses need, and not after a select of a gate."""
+    found: set[UOp] = set()
+    for node in uops:
+        if node.op is Op.INDEX:
+            element = node.src[1]
+            if element.op is Op.ADD and element.src[1].op is Op.CONST and element.src[0].op is not Op.CONST:
+                found.add(element)
+    for node in uops:
+        gated = len(node.src) > 2 and node.src[2].dtype.count == 1
+        found.difference_update(node.src[2:] if node.op is Op.INDEX and not gated else node.src)
+    return frozenset(found)
 
 
 def _lane_strides(uops: tuple[UOp, ...]) -> dict[UOp, tuple[int, int]]:

@@ -33,7 +33,7 @@ loop1_7:
   %v26 = icmp slt i64 %next25, 13
   br i1 %v26, label %loop1_7, label %after1_8, !llvm.loop !1
 after1_8:
-  %a27 = getelementptr inbounds float, ptr %p2, i64 %i0_6
+  %a27 = getelementptr float, ptr %p2, i64 %i0_6
   %v28 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v24)
   store float %v28, ptr %a27, align 4
   %next29 = add nuw nsw i64 %i0_6, 1
