@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final, Self
 
-from gradlet.base.dtype import dtypes
+from gradlet.base.dtype import dtypes, promote
 from gradlet.base.errors import ArgumentError, DTypeError
 from gradlet.ops.op import Op
 from gradlet.ops.reduce import ReduceMixin
@@ -83,6 +83,21 @@ class MathMixin(ReduceMixin):
 
     def __rtruediv__(self, other: Any) -> Self:
         return self.coerce(other).fdiv(self)
+
+    def float_divmod(self, divisor: Self) -> tuple[Self, Self]:
+        """Quotient rounded down and remainder with the sign of the divisor, of floats.
+
+        They are carried in float64: while the quotient of 32-bit floats is below 2**29 both are exact.
+        """
+        x, y = self.same_float("mod"), divisor.same_float("mod")
+        own = promote(x.dtype, y.dtype)
+        x, y = x.cast(dtypes.float64), y.cast(dtypes.float64)
+        # Division by infinity leaves everything or, with the other sign, takes one infinite step down.
+        endless = y.isinf().bitwise_and(x.isfinite())
+        other_sign = endless.bitwise_and(x.mul(y).lt(0.0))
+        quotient = other_sign.where(-1.0, x.fdiv(y).floor())
+        remainder = endless.where(other_sign.where(y, x), x.sub(quotient.mul(y)))
+        return quotient.cast(own), remainder.cast(own)
 
     def reciprocal(self) -> Self:
         """`1 / self`.
@@ -505,7 +520,12 @@ class MathMixin(ReduceMixin):
         >>> Tensor([-7, 7]).fmod(3).tolist()
         [-1, 1]
         """
-        return self.sub(self.div(other, rounding_mode="trunc").mul(other))
+        divisor = self.coerce(other)
+        if not (self.dtype.is_float or divisor.dtype.is_float):
+            return self.sub(self.div(divisor, rounding_mode="trunc").mul(divisor))
+        # Of sizes both kinds of remainder are the same.
+        _, size = self.abs().float_divmod(divisor.abs())
+        return self.lt(0).where(size.neg(), size)
 
     # tests
     def gt(self, other: Any) -> Self:

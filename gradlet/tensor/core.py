@@ -369,25 +369,25 @@ class LazyTensor(NeuralMixin):
         return self.alu(Op.XOR, wrap(flipped, None))
 
     def floordiv(self, other: Any) -> Self:
-        """Division rounded down; an integer divided by zero is 0.
+        """Division rounded down; an integer divided by zero is 0. See `float_divmod` for floats.
 
         >>> Tensor([7, -7]).floordiv(2).tolist()
         [3, -4]
         """
         divisor = self.coerce(other)
         if self.dtype.is_float or divisor.dtype.is_float:
-            return self.fdiv(divisor).floor()
+            return self.float_divmod(divisor)[0]
         return self._integers().alu(Op.IDIV, divisor._integers())
 
     def mod(self, other: Any) -> Self:
-        """Remainder with the sign of the divisor; an integer modulo zero is 0.
+        """Remainder with the sign of the divisor; an integer modulo zero is 0. See `float_divmod` for floats.
 
         >>> Tensor([7, -7]).mod(3).tolist()
         [1, 2]
         """
         divisor = self.coerce(other)
         if self.dtype.is_float or divisor.dtype.is_float:
-            return self.sub(self.fdiv(divisor).floor().mul(divisor))
+            return self.float_divmod(divisor)[1]
         return self._integers().alu(Op.MOD, divisor._integers())
 
     def _integers(self) -> Self:
