@@ -105,7 +105,11 @@ def _restore(name: str, count: int) -> DType:
 
 
 class dtypes:
-    """Namespace of all data types, e.g. `dtypes.float32`."""
+    """Namespace of all data types, e.g. `dtypes.float32`.
+
+    >>> dtypes.uint8.max, dtypes.float16.itemsize
+    (255, 2)
+    """
 
     void: Final = DType("void", 0, "v", -1)
     bool: Final = DType("bool", 1, "b", 0)

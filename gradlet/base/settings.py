@@ -144,6 +144,10 @@ class Context:
 
     Raises:
         SettingError: unknown name or bad value.
+
+    >>> with Context(NOOPT=1):
+    ...     NOOPT.value
+    1
     """
 
     def __init__(self, **values: Any) -> None:

@@ -134,6 +134,15 @@ class SGD(Optimizer):
         weight_decay: this times the parameter is added to its gradient.
         nesterov: look ahead along the momentum.
         classic: the learning rate is applied before the momentum instead of after.
+
+    >>> from gradlet import Tensor, nn
+    >>> w = Tensor([1.0, 2.0])
+    >>> optimizer = nn.optim.SGD([w], lr=0.5)
+    >>> with Tensor.train():
+    ...     _ = (w * w).sum().backward()
+    ...     optimizer.step()
+    >>> w.tolist()
+    [0.0, 0.0]
     """
 
     def __init__(
@@ -175,6 +184,11 @@ class LARS(SGD):
         nesterov: look ahead along the momentum.
         classic: the learning rate is applied before the momentum instead of after.
         tcoef: trust coefficient: size of a step relative to the parameter.
+
+    >>> from gradlet import nn
+    >>> model = nn.Linear(2, 2)
+    >>> len(nn.optim.LARS(nn.state.get_parameters(model), lr=0.5).params)
+    2
     """
 
     def __init__(
@@ -202,6 +216,11 @@ class LAMB(Optimizer):
         eps: added to the root of the mean square.
         weight_decay: decoupled weight decay.
         adam: leave the scaling out.
+
+    >>> from gradlet import nn
+    >>> model = nn.Linear(2, 2)
+    >>> len(nn.optim.LAMB(nn.state.get_parameters(model), lr=0.5).params)
+    2
     """
 
     def __init__(
@@ -251,6 +270,11 @@ class AdamW(LAMB):
         b2: decay of the mean of their squares.
         eps: added to the root of the mean square.
         weight_decay: decoupled weight decay.
+
+    >>> from gradlet import nn
+    >>> model = nn.Linear(2, 2)
+    >>> len(nn.optim.AdamW(nn.state.get_parameters(model), lr=0.5).params)
+    2
     """
 
     def __init__(
@@ -269,6 +293,11 @@ class Adam(AdamW):
         b1: decay of the mean of gradients.
         b2: decay of the mean of their squares.
         eps: added to the root of the mean square.
+
+    >>> from gradlet import nn
+    >>> model = nn.Linear(2, 2)
+    >>> len(nn.optim.Adam(nn.state.get_parameters(model), lr=0.5).params)
+    2
     """
 
     def __init__(

@@ -78,6 +78,12 @@ def load_state_dict(
         ArgumentError: names are missing or unexpected.
         ShapeError: a shape differs.
         DTypeError: a dtype differs.
+
+    >>> from gradlet import nn
+    >>> one, other = nn.Linear(2, 3), nn.Linear(2, 3)
+    >>> _ = nn.state.load_state_dict(one, nn.state.get_state_dict(other))
+    >>> one.weight.tolist() == other.weight.tolist()
+    True
     """
     if not isinstance(state_dict, dict):
         raise ArgumentError(f"state_dict: expected tensors by name in a dict, got {type(state_dict).__name__}")
@@ -126,12 +132,21 @@ def safe_save(
     Raises:
         ArgumentError: a name or metadata that the format cannot hold.
         OSError: the file cannot be written.
+
+    >>> import tempfile
+    >>> from gradlet import Tensor, nn
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     nn.state.safe_save({"w": Tensor([1.0, 2.0])}, f"{folder}/w.safetensors", {"made by": "me"})
+    ...     nn.state.safe_load(f"{folder}/w.safetensors")["w"].tolist()
+    ...     nn.state.safe_load_metadata(f"{folder}/w.safetensors")
+    [1.0, 2.0]
+    {'made by': 'me'}
     """
     safetensors.save(tensors, fn, metadata)
 
 
 def safe_load(fn: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """The tensors of a safetensors file by name, read when they are used.
+    """The tensors of a safetensors file by name, read when they are used; see `safe_save` for an example.
 
     Raises:
         FileFormatError: truncated, inconsistent, or with a dtype that gradlet lacks.
@@ -141,7 +156,7 @@ def safe_load(fn: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 
 def safe_load_metadata(fn: str | os.PathLike[str]) -> dict[str, str]:
-    """The text that was saved with a safetensors file.
+    """The text that was saved with a safetensors file; see `safe_save` for an example.
 
     Raises:
         FileFormatError: as for `safe_load`.

@@ -25,106 +25,206 @@ class ElementwiseMixin:
 
     # arithmetic
     def add(self, other: Any) -> Self:
-        """`self + other`, element by element."""
+        """`self + other`, element by element.
+
+        >>> Tensor([1, 2]).add(10).tolist()
+        [11, 12]
+        """
         return self.alu(Op.ADD, self.coerce(other))
 
     def mul(self, other: Any) -> Self:
-        """`self * other`, element by element."""
+        """`self * other`, element by element.
+
+        >>> Tensor([1, 2]).mul(10).tolist()
+        [10, 20]
+        """
         return self.alu(Op.MUL, self.coerce(other))
 
     def neg(self) -> Self:
-        """`-self`."""
+        """`-self`.
+
+        >>> Tensor([1, -2]).neg().tolist()
+        [-1, 2]
+        """
         return self.alu(Op.MUL, self.coerce(-1))
 
     def sub(self, other: Any) -> Self:
-        """`self - other`, element by element."""
+        """`self - other`, element by element.
+
+        >>> Tensor([1, 2]).sub(10).tolist()
+        [-9, -8]
+        """
         return self.alu(Op.ADD, self.coerce(other).neg())
 
     def fdiv(self, other: Any) -> Self:
-        """True division of floats."""
+        """True division of floats.
+
+        >>> Tensor([1.0, 3.0]).fdiv(2).tolist()
+        [0.5, 1.5]
+        """
         return self.alu(Op.FDIV, self.coerce(other))
 
     def floordiv(self, other: Any) -> Self:
-        """Integer division rounded down; division by zero gives 0."""
+        """Integer division rounded down; division by zero gives 0.
+
+        >>> Tensor([7, -7]).floordiv(2).tolist()
+        [3, -4]
+        """
         return self.alu(Op.IDIV, self.coerce(other))
 
     def mod(self, other: Any) -> Self:
-        """Remainder with the sign of the divisor; modulo zero gives 0."""
+        """Remainder with the sign of the divisor; modulo zero gives 0.
+
+        >>> Tensor([7, -7]).mod(3).tolist()
+        [1, 2]
+        """
         return self.alu(Op.MOD, self.coerce(other))
 
     def maximum(self, other: Any) -> Self:
-        """The larger of the two, NaN if either is NaN."""
+        """The larger of the two, NaN if either is NaN.
+
+        >>> Tensor([1, 5]).maximum(3).tolist()
+        [3, 5]
+        """
         return self.alu(Op.MAX, self.coerce(other))
 
     def minimum(self, other: Any) -> Self:
-        """The smaller of the two, NaN if either is NaN."""
+        """The smaller of the two, NaN if either is NaN.
+
+        >>> Tensor([1, 5]).minimum(3).tolist()
+        [1, 3]
+        """
         return self.alu(Op.MIN, self.coerce(other))
 
     # bits
     def bitwise_and(self, other: Any) -> Self:
-        """Bitwise and; logical and for bool."""
+        """Bitwise and; logical and for bool.
+
+        >>> Tensor([6, 3]).bitwise_and(2).tolist()
+        [2, 2]
+        """
         return self.alu(Op.AND, self.coerce(other))
 
     def bitwise_or(self, other: Any) -> Self:
-        """Bitwise or; logical or for bool."""
+        """Bitwise or; logical or for bool.
+
+        >>> Tensor([4, 3]).bitwise_or(2).tolist()
+        [6, 3]
+        """
         return self.alu(Op.OR, self.coerce(other))
 
     def bitwise_xor(self, other: Any) -> Self:
-        """Bitwise exclusive or."""
+        """Bitwise exclusive or.
+
+        >>> Tensor([6, 3]).bitwise_xor(2).tolist()
+        [4, 1]
+        """
         return self.alu(Op.XOR, self.coerce(other))
 
     def lshift(self, other: Any) -> Self:
-        """Shift bits left."""
+        """Shift bits left.
+
+        >>> Tensor([1, 3]).lshift(2).tolist()
+        [4, 12]
+        """
         return self.alu(Op.SHL, self.coerce(other))
 
     def rshift(self, other: Any) -> Self:
-        """Shift bits right, keeping the sign of signed integers."""
+        """Shift bits right, keeping the sign of signed integers.
+
+        >>> Tensor([8, -8]).rshift(2).tolist()
+        [2, -2]
+        """
         return self.alu(Op.SHR, self.coerce(other))
 
     # comparison
     def lt(self, other: Any) -> Self:
-        """`self < other` as bool."""
+        """`self < other` as bool.
+
+        >>> Tensor([1, 2]).lt(2).tolist()
+        [True, False]
+        """
         return self.alu(Op.CMPLT, self.coerce(other))
 
     def eq(self, other: Any) -> Self:
-        """`self == other` as bool."""
+        """`self == other` as bool.
+
+        >>> Tensor([1, 2]).eq(2).tolist()
+        [False, True]
+        """
         return self.alu(Op.CMPEQ, self.coerce(other))
 
     def ne(self, other: Any) -> Self:
-        """`self != other` as bool."""
+        """`self != other` as bool.
+
+        >>> Tensor([1, 2]).ne(2).tolist()
+        [True, False]
+        """
         return self.alu(Op.CMPNE, self.coerce(other))
 
     def logical_not(self) -> Self:
-        """True where the value is zero or False."""
+        """True where the value is zero or False.
+
+        >>> Tensor([0, 2]).logical_not().tolist()
+        [True, False]
+        """
         return self.alu(Op.CMPEQ, self.coerce(0))
 
     # unary
     def sqrt(self) -> Self:
-        """Square root; NaN for negative numbers."""
+        """Square root; NaN for negative numbers.
+
+        >>> Tensor([4.0, 9.0]).sqrt().tolist()
+        [2.0, 3.0]
+        """
         return self.alu(Op.SQRT)
 
     def exp(self) -> Self:
-        """`e ** self`."""
+        """`e ** self`.
+
+        >>> Tensor([0.0]).exp().item()
+        1.0
+        """
         return self.alu(Op.EXP)
 
     def exp2(self) -> Self:
-        """`2 ** self`."""
+        """`2 ** self`.
+
+        >>> Tensor([3.0]).exp2().item()
+        8.0
+        """
         return self.alu(Op.EXP2)
 
     def log(self) -> Self:
-        """Natural logarithm; -inf for 0, NaN for negative numbers."""
+        """Natural logarithm; -inf for 0, NaN for negative numbers.
+
+        >>> Tensor([1.0]).log().item()
+        0.0
+        """
         return self.alu(Op.LOG)
 
     def log2(self) -> Self:
-        """Base 2 logarithm."""
+        """Base 2 logarithm.
+
+        >>> Tensor([8.0]).log2().item()
+        3.0
+        """
         return self.alu(Op.LOG2)
 
     def sin(self) -> Self:
-        """Sine of radians."""
+        """Sine of radians.
+
+        >>> Tensor([0.0]).sin().item()
+        0.0
+        """
         return self.alu(Op.SIN)
 
     def trunc(self) -> Self:
-        """Round toward zero."""
+        """Round toward zero.
+
+        >>> Tensor([1.7, -1.7]).trunc().tolist()
+        [1.0, -1.0]
+        """
         return self.alu(Op.TRUNC)
 
     # operators

@@ -15,6 +15,13 @@ from gradlet.ops.op import Op, identity_element
 Axis = int | Sequence[int] | None
 
 
+def total_type(own: DType, asked: DType | str | None = None) -> DType:
+    """Type of sums and products of `own`: what was asked for, else int64 for integers and bools that it holds."""
+    if asked is not None:
+        return to_dtype(asked)
+    return own if own.is_float or own is dtypes.uint64 else dtypes.int64
+
+
 class ReduceMixin(ElementwiseMixin, MovementMixin):
     """Reductions. `reduce_axes(op, axes)` combines over axes, which the result lacks."""
 
@@ -68,13 +75,7 @@ class ReduceMixin(ElementwiseMixin, MovementMixin):
         >>> Tensor([[1, 2], [3, 4]]).sum(axis=0).tolist()
         [4, 6]
         """
-        own = self.dtype
-        if dtype is not None:
-            result = to_dtype(dtype)
-        elif own.is_float or own is dtypes.uint64:
-            result = own
-        else:
-            result = dtypes.int64
+        result = total_type(self.dtype, dtype)
         return self.cast(accumulator(result)).reduce_over(Op.ADD, axis, keepdim, "sum").cast(result)
 
     def prod(self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None) -> Self:
@@ -83,13 +84,7 @@ class ReduceMixin(ElementwiseMixin, MovementMixin):
         >>> Tensor([2, 3, 4]).prod().item()
         24
         """
-        own = self.dtype
-        if dtype is not None:
-            result = to_dtype(dtype)
-        elif own.is_float or own is dtypes.uint64:
-            result = own
-        else:
-            result = dtypes.int64
+        result = total_type(self.dtype, dtype)
         return self.cast(accumulator(result)).reduce_over(Op.MUL, axis, keepdim, "prod").cast(result)
 
     def max(self, axis: Axis = None, keepdim: bool = False) -> Self:

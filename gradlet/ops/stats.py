@@ -10,7 +10,7 @@ from gradlet.base.errors import ArgumentError
 from gradlet.ops.arguments import axis_number, axis_numbers, integer, number
 from gradlet.ops.index import IndexMixin
 from gradlet.ops.op import Op, identity_element
-from gradlet.ops.reduce import Axis
+from gradlet.ops.reduce import Axis, total_type
 
 # Running totals: each element of a block looks back over its block, then the blocks' totals are run the same way.
 SCAN_BLOCK: Final = 32
@@ -217,8 +217,7 @@ class StatsMixin(IndexMixin):
         >>> Tensor([1, 2, 3]).cumsum().tolist()
         [1, 3, 6]
         """
-        own = self.dtype
-        result = own if own.is_float or own is dtypes.uint64 else dtypes.int64
+        result = total_type(self.dtype)
         return self.cast(accumulator(result))._scan(Op.ADD, axis, "cumsum").cast(result)
 
     def cumprod(self, axis: int = 0) -> Self:
@@ -227,8 +226,7 @@ class StatsMixin(IndexMixin):
         >>> Tensor([1, 2, 3]).cumprod().tolist()
         [1, 2, 6]
         """
-        own = self.dtype
-        result = own if own.is_float or own is dtypes.uint64 else dtypes.int64
+        result = total_type(self.dtype)
         return self.cast(accumulator(result))._scan(Op.MUL, axis, "cumprod").cast(result)
 
     def cummax(self, axis: int = 0) -> Self:

@@ -83,7 +83,11 @@ FALLBACK: Final = "CPU"
 
 
 class DeviceRegistry:
-    """`Device[name]` is the opened backend of that name; each is opened once."""
+    """`Device[name]` is the opened backend of that name; each is opened once.
+
+    >>> Device.canonicalize("cpu:0"), "CPU" in Device, Device["CPU"].name
+    ('CPU', True, 'CPU')
+    """
 
     def __init__(self) -> None:
         self._opened: dict[str, Backend] = {}

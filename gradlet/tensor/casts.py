@@ -58,33 +58,65 @@ class Casts(LazyTensor):
         return total.bitcast(wanted)
 
     def float(self) -> Self:
-        """Cast to float32."""
+        """Cast to float32.
+
+        >>> Tensor([1]).float().dtype
+        dtypes.float32
+        """
         return self.cast(dtypes.float32)
 
     def half(self) -> Self:
-        """Cast to float16."""
+        """Cast to float16.
+
+        >>> Tensor([1]).half().dtype
+        dtypes.float16
+        """
         return self.cast(dtypes.float16)
 
     def bfloat16(self) -> Self:
-        """Cast to bfloat16."""
+        """Cast to bfloat16.
+
+        >>> Tensor([1]).bfloat16().dtype
+        dtypes.bfloat16
+        """
         return self.cast(dtypes.bfloat16)
 
     def double(self) -> Self:
-        """Cast to float64."""
+        """Cast to float64.
+
+        >>> Tensor([1]).double().dtype
+        dtypes.float64
+        """
         return self.cast(dtypes.float64)
 
     def int(self) -> Self:
-        """Cast to int32."""
+        """Cast to int32.
+
+        >>> Tensor([1]).int().dtype
+        dtypes.int32
+        """
         return self.cast(dtypes.int32)
 
     def long(self) -> Self:
-        """Cast to int64."""
+        """Cast to int64.
+
+        >>> Tensor([1]).long().dtype
+        dtypes.int64
+        """
         return self.cast(dtypes.int64)
 
     def short(self) -> Self:
-        """Cast to int16."""
+        """Cast to int16.
+
+        >>> Tensor([1]).short().dtype
+        dtypes.int16
+        """
         return self.cast(dtypes.int16)
 
     def bool(self) -> Self:
-        """Cast to bool: True where not zero."""
+        """Cast to bool: True where not zero.
+
+        >>> Tensor([1]).bool().dtype
+        dtypes.bool
+        """
         return self.cast(dtypes.bool)

@@ -304,6 +304,10 @@ def Variable(name: str, min_val: int_type, max_val: int_type) -> UOp:
 
     Raises:
         ArgumentError: an empty range, or arguments of other types.
+
+    >>> n = Variable("n", 1, 10)
+    >>> (Tensor([1, 2]) * n.bind(3)).tolist()
+    [3, 6]
     """
     if not isinstance(name, str) or not name:
         raise ArgumentError(f"Variable: name must be text, got {name!r}")
