@@ -232,7 +232,7 @@ class NeuralMixin(LinalgMixin, WindowMixin, RandomMixin, ActivationMixin):
         """Cross-entropy of logits, classes on the last axis, with class numbers.
 
         Args:
-            Y: integers shaped like this without its last axis.
+            Y: integers shaped like this without its last axis; the loss of one that is no class is NaN.
             ignore_index: rows with this class do not count, in the mean neither.
             label_smoothing: share of the target that is spread over all classes.
             reduction: "mean", "sum" or "none".
@@ -253,7 +253,10 @@ class NeuralMixin(LinalgMixin, WindowMixin, RandomMixin, ActivationMixin):
     def _class_loss(
         self, target: Self, ignore_index: int | None, smoothing: float, reduction: str, weight: Self | None, what: str
     ) -> Self:
-        """Loss of log probabilities (classes last) and class numbers."""
+        """Loss of log probabilities (classes last) and class numbers; NaN for a number that is no class.
+
+        What a tensor holds is known only when the kernel runs, too late for an error: NaN is seen, a small loss is not.
+        """
         if not target.dtype.is_int:
             raise DTypeError(f"{what}: class numbers must be integers, got {target.dtype}; cast them")
         smoothing = fraction(smoothing, what, "label_smoothing")
@@ -265,6 +268,8 @@ class NeuralMixin(LinalgMixin, WindowMixin, RandomMixin, ActivationMixin):
         # Select, not multiply: other classes may be -inf.
         loss = chosen.where(picked, 0.0).sum(-1).neg()
         counted = self.const_like(1.0, target.shape) if weight is None else chosen.where(weight, 0.0).sum(-1)
+        known = target.lt(self.shape[-1])
+        loss = (known if target.dtype.is_unsigned else known.bitwise_and(target.gt(-1))).where(loss, math.nan)
         if smoothing:
             loss = loss.mul(1.0 - smoothing).add(picked.sum(-1).mul(-smoothing / self.shape[-1]))
         if ignore_index is not None:
@@ -280,7 +285,8 @@ class NeuralMixin(LinalgMixin, WindowMixin, RandomMixin, ActivationMixin):
         """Cross-entropy of logits with classes on axis 1 (axis 0 of a vector).
 
         Args:
-            Y: class numbers, shaped like this without axis 1; or probabilities, shaped like this.
+            Y: class numbers, shaped like this without axis 1 (the loss of one that is no class is NaN); or
+                probabilities, shaped like this.
             reduction: "mean", "sum" or "none".
             label_smoothing: share of the target that is spread over all classes.
             ignore_index: class number of targets that do not count.
@@ -322,7 +328,7 @@ class NeuralMixin(LinalgMixin, WindowMixin, RandomMixin, ActivationMixin):
         """Negative log likelihood of log probabilities with classes on axis 1 (axis 0 of a vector).
 
         Args:
-            Y: class numbers, shaped like this without axis 1.
+            Y: class numbers, shaped like this without axis 1; the loss of one that is no class is NaN.
             weight: weight of each class; the mean is divided by the weights that count.
             ignore_index: class number of targets that do not count.
             reduction: "mean", "sum" or "none".

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from gradlet import Tensor
@@ -61,3 +63,13 @@ MISTAKES: list[Row] = [
 @pytest.mark.parametrize("row", MISTAKES, ids=range(len(MISTAKES)))
 def test_mistake(row: Row) -> None:
     check(row)
+
+
+def test_a_number_that_is_no_class_gives_nan_and_never_a_small_loss() -> None:
+    for wrong in (2, -1, -100):
+        loss = X.cross_entropy(Tensor([0, wrong]), reduction="none").tolist()
+        assert loss[0] > 0 and math.isnan(loss[1])
+    assert math.isnan(X.cross_entropy(Tensor([0, 7])).item())
+    assert math.isnan(X.log_softmax().nll_loss(Tensor([0, 200], dtype="uint8")).item())
+    assert X.cross_entropy(Tensor([0, 7]), ignore_index=7).item() > 0
+    assert X.sparse_categorical_crossentropy(Tensor([0, -1])).item() > 0
