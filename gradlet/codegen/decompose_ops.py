@@ -14,6 +14,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import ELEMENTWISE, Op
+from gradlet.optimize.analysis import use_counts
 from gradlet.target.target import Target
 
 # e**r = 1 + r + r**2 q(r) for |r| <= log(2) / 2
@@ -218,10 +219,7 @@ def form_multiply_adds(sink: UOp) -> UOp:
     if STRICT_FLOAT.value:
         return sink
     order = toposort((sink,))
-    uses: dict[UOp, int] = {}
-    for node in order:
-        for source in node.src:
-            uses[source] = uses.get(source, 0) + 1
+    uses = use_counts(order)
     accumulated: set[UOp] = set()
     for node in reversed(order):
         if node.op is Op.REDUCE and node.arg.op is Op.ADD and uses[node.src[0]] == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,6 +13,7 @@ from gradlet.base.settings import STRICT_FLOAT
 from gradlet.codegen.loops import Nest, nest_of
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AccArg, AxisKind, Op, identity_element
+from gradlet.optimize.analysis import use_counts
 
 Context = UOp | None  # the innermost loop around something, None outside of all
 _REDUCE: Final = 1 << Op.REDUCE
@@ -49,10 +51,7 @@ class _Accumulators:
         self.new: dict[UOp, UOp] = {}
         self.updates: dict[UOp, UOp] = {}
         self.inside: set[UOp] = set()
-        self.uses: dict[UOp, int] = {}
-        for node in self.order:
-            for source in node.src:
-                self.uses[source] = self.uses.get(source, 0) + 1
+        self.uses = use_counts(self.order)
 
     def run(self) -> _Program:
         nest, program, new = self.nest, self.program, self.new
@@ -182,10 +181,12 @@ class _Schedule:
         self.program, self.nest = program, nest
         self.order = depth_first(program.roots, program.after)
         self.position = {node: i for i, node in enumerate(self.order)}
+        self.paths: dict[UOp, tuple[UOp, ...]] = {}
+        self.waits: dict[UOp, set[UOp]] = {}
 
     def run(self) -> list[UOp]:
         nest = self.nest
-        paths = {node: nest.path(self._context(node)) for node in self.order}
+        self.paths = paths = {node: nest.path(self._context(node)) for node in self.order}
         # Every loop has one path object, which its nodes share.
         distinct = {id(path): path for path in paths.values()}.values()
         loops = dict.fromkeys(r for path in distinct for r in path)
@@ -205,14 +206,15 @@ class _Schedule:
         for r in loops:
             parent = nest.places[r].parent
             members[parent].append(r)
-        edges = self._edges(paths)
+        self._find_waits()
         # A loop that only waits for something stands where its first node was reached.
-        rank = {node: first.get(node, self.position.get(node, 0)) for node in (*self.order, *loops)}
+        rank = dict(self.position)
+        rank.update({r: first.get(r, self.position.get(r, 0)) for r in loops})
         bodies: dict[Context, list[UOp]] = {}
         deepest_first = sorted(loops, key=lambda r: (-len(nest.path(r)), rank[r]))
         for context in (*deepest_first, None):
             body: list[UOp] = []
-            for node in _ordered(members[context], edges, rank):
+            for node in self._ordered(sorted(members[context], key=rank.__getitem__), rank):
                 if node.op is Op.RANGE:
                     body.append(node)
                     body.extend(bodies.pop(node))
@@ -227,64 +229,72 @@ class _Schedule:
             return self.nest.places[node].parent
         return self.program.contexts[node]
 
-    def _edges(self, paths: dict[UOp, tuple[UOp, ...]]) -> dict[UOp, set[UOp]]:
-        """Which members of a body must follow which: an edge between nodes is one between what holds them there."""
-        edges: dict[UOp, set[UOp]] = {}
-        after = self.program.after
+    def _find_waits(self) -> None:
+        """What each member of a body has to follow, where its place in `order` does not see to that already.
+
+        Between nodes of one body it does; an edge into or out of a loop is one of the whole loop.
+        """
+        paths, after, waits = self.paths, self.program.after, self.waits
         for node in self.order:
             to_path = paths[node]
-            waits = after.get(node)
-            for source in node.src if waits is None else (*node.src, *waits):
-                if source.op is Op.RANGE and node.op is not Op.RANGE:
-                    continue  # the loop's head; every user is inside, or is an ACC before it
+            is_loop = node.op is Op.RANGE
+            more = after.get(node)
+            for source in node.src if more is None else (*node.src, *more):
                 from_path = paths[source]
-                start, stop = source, node
-                if from_path is not to_path:
-                    common = 0
-                    for a, b in zip(from_path, to_path):
-                        if a is not b:
-                            break
-                        common += 1
-                    if len(from_path) > common:
-                        start = from_path[common]
-                    if len(to_path) > common:
-                        stop = to_path[common]
-                    if start is stop:
-                        continue
-                followers = edges.get(start)
-                if followers is None:
-                    edges[start] = {stop}
-                else:
-                    followers.add(stop)
+                if from_path is to_path:
+                    if is_loop:
+                        waits.setdefault(node, set()).add(source)
+                    continue
+                if source.op is Op.RANGE and not is_loop:
+                    continue  # the loop's head; every user is inside, or is an ACC before it
+                common = 0
+                for a, b in zip(from_path, to_path):
+                    if a is not b:
+                        break
+                    common += 1
+                start = from_path[common] if len(from_path) > common else source
+                stop = to_path[common] if len(to_path) > common else node
+                if start is not stop:
+                    waits.setdefault(stop, set()).add(start)
             if node.op is Op.ACC:
-                edges.setdefault(node, set()).add(node.src[1])
-        return edges
+                waits.setdefault(node.src[1], set()).add(node)
 
+    def _ordered(self, members: list[UOp], rank: dict[UOp, int]) -> list[UOp]:
+        """Members of one body, given by rank: as given, but a loop, and what follows it, after what it waits for."""
+        inside = set(members)
+        result: list[UOp] = []
+        done: set[UOp] = set()
+        missing: dict[UOp, int] = {}  # of members passed over, how many others they wait for
+        followers: dict[UOp, list[UOp]] = {}
+        for member in members:
+            if missing or member in self.waits:
+                needed = {n for n in self._needed(member) if n in inside and n not in done}
+                if needed:
+                    missing[member] = len(needed)
+                    for other in needed:
+                        followers.setdefault(other, []).append(member)
+                    continue
+            ready = [(0, member)]  # no two members have the same rank
+            while ready:
+                finished = heapq.heappop(ready)[1]
+                result.append(finished)
+                done.add(finished)
+                for follower in followers.pop(finished, ()):
+                    missing[follower] -= 1
+                    if not missing[follower]:
+                        del missing[follower]
+                        heapq.heappush(ready, (rank[follower], follower))
+        if missing:
+            raise CompilerError(f"the loops of this kernel wait for each other, at {next(iter(missing))}")
+        return result
 
-def _ordered(members: list[UOp], edges: dict[UOp, set[UOp]], rank: dict[UOp, int]) -> list[UOp]:
-    """Members of one body such that every edge points forward; otherwise in the order of rank."""
-    inside = set(members)
-    waiting = dict.fromkeys(members, 0)
-    for member in members:
-        for follower in edges.get(member, ()):
-            if follower in inside:
-                waiting[follower] += 1
-    number = {member: i for i, member in enumerate(members)}
-    ready = [(rank[m], number[m], m) for m in members if not waiting[m]]
-    heapq.heapify(ready)
-    result: list[UOp] = []
-    while ready:
-        member = heapq.heappop(ready)[2]
-        result.append(member)
-        for follower in edges.get(member, ()):
-            if follower in inside:
-                waiting[follower] -= 1
-                if not waiting[follower]:
-                    heapq.heappush(ready, (rank[follower], number[follower], follower))
-    if len(result) != len(members):
-        stuck = next(m for m in members if waiting[m])
-        raise CompilerError(f"the loops of this kernel wait for each other, at {stuck}")
-    return result
+    def _needed(self, member: UOp) -> Iterable[UOp]:
+        """What a member must follow, among others that are not members of its body."""
+        needed = set(self.waits.get(member, ()))
+        if member.op is not Op.RANGE:
+            needed.update(s for s in member.src if s.op is not Op.RANGE)
+            needed.update(self.program.after.get(member, ()))
+        return needed
 
 
 def depth_first(roots: list[UOp], after: dict[UOp, list[UOp]]) -> list[UOp]:

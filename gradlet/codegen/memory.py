@@ -9,7 +9,7 @@ from gradlet.codegen.loops import Nest, nest_of
 from gradlet.graph.bounds import bounds
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import COMPARE, Op
-from gradlet.optimize.analysis import Affine, affine
+from gradlet.optimize.analysis import Affine, affine, use_counts
 
 _INT32: Final = (-(2**31), 2**31 - 1)
 
@@ -22,10 +22,7 @@ def settle_guards(sink: UOp) -> UOp:
     order = toposort((sink,))
     if not any(n.op is Op.INDEX and len(n.src) > 2 for n in order):
         return sink
-    uses: dict[UOp, int] = {}
-    for node in order:
-        for source in node.src:
-            uses[source] = uses.get(source, 0) + 1
+    uses = use_counts(order)
     new: dict[UOp, UOp] = {}
     for node in order:
         if not node.src:

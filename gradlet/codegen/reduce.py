@@ -5,15 +5,13 @@ from __future__ import annotations
 from gradlet.base.dtype import accumulator, dtypes
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op
+from gradlet.optimize.analysis import use_counts
 
 
 def merge_nested(sink: UOp) -> UOp:
     """`sum_j(sum_k(x))` becomes one REDUCE over j and k, also where a guard zeroes the inner sum."""
     order = toposort((sink,))
-    uses: dict[UOp, int] = {}
-    for node in order:
-        for source in node.src:
-            uses[source] = uses.get(source, 0) + 1
+    uses = use_counts(order)
     new: dict[UOp, UOp] = {}
     for node in order:
         if not node.src:

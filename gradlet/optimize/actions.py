@@ -9,7 +9,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, Tail, identity_element
-from gradlet.optimize.analysis import KernelFacts, make_range, next_number, range_size
+from gradlet.optimize.analysis import KernelFacts, make_range, range_size
 from gradlet.target.target import Target
 
 MAX_UNROLL: Final = 256
@@ -170,7 +170,7 @@ class _Split:
         self.mask: UOp | None = None
         self.outer: UOp | None = None
         whole = range_size(loop) == amount or (opt.tail is Tail.MASK and (range_size(loop) or amount) < amount)
-        number = loop.arg.number if whole else next_number(facts.sink)
+        number = loop.arg.number if whole else facts.next_number()
         self.inner = make_range(UOp.const(dtypes.index, amount), number, kind)
         self.value = self.inner
         if not whole:
@@ -188,7 +188,7 @@ class _Split:
         """The whole kernel with the range replaced."""
         new: dict[UOp, UOp] = {self.loop: self.value}
         for node in self.facts.order:
-            if node is self.loop or not node.src:
+            if node is self.loop or not any(s in new for s in node.src):
                 continue
             depends = self.loop in self.facts.ranges[node]
             src = tuple([new.get(s, s) for s in node.src])
@@ -196,7 +196,7 @@ class _Split:
                 new[node] = self._reduce(node, src[0])
             elif depends and self.mask is not None and node.op in (Op.LOAD, Op.STORE):
                 new[node] = self._guard(node, src)
-            elif src != node.src:
+            else:
                 new[node] = mk(node.op, node.dtype, src, node.arg)
         return new.get(self.facts.sink, self.facts.sink)
 

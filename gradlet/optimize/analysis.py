@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import chain
 from typing import Final, NamedTuple
 
 from gradlet.graph.node import UOp, mk, toposort
@@ -32,6 +35,11 @@ def open_ranges(order: Iterable[UOp]) -> dict[UOp, frozenset[UOp]]:
 def kernel_ranges(sink: UOp) -> list[UOp]:
     """All RANGE nodes of a kernel, in nesting order."""
     return sorted((n for n in toposort((sink,)) if n.op is Op.RANGE), key=nesting_order)
+
+
+def use_counts(order: Iterable[UOp]) -> Counter[UOp]:
+    """How many sources of the given nodes each node is."""
+    return Counter(chain.from_iterable([n.src for n in order]))
 
 
 def nesting_order(node: UOp) -> tuple[bool, int]:
@@ -129,7 +137,6 @@ class KernelFacts:
         loops: all RANGE nodes in nesting order.
         reduces: all REDUCE nodes.
         stores: all STORE nodes in the kernel's order.
-        accesses: every LOAD and STORE.
     """
 
     def __init__(self, sink: UOp) -> None:
@@ -139,11 +146,19 @@ class KernelFacts:
         self.loops = sorted((n for n in self.order if n.op is Op.RANGE), key=nesting_order)
         self.reduces = [n for n in self.order if n.op is Op.REDUCE]
         self.stores: Sequence[UOp] = sink.src
-        self.accesses = [
+
+    @cached_property
+    def accesses(self) -> list[Access]:
+        """Every LOAD and STORE."""
+        return [
             Access(n, n.src[0], affine(n.src[0].src[1]), self.ranges[n])
             for n in self.order
-            if n.op in (Op.LOAD, Op.STORE)
+            if n.op is Op.LOAD or n.op is Op.STORE
         ]
+
+    def next_number(self) -> int:
+        """A range number that the kernel does not use yet, above all others."""
+        return 1 + max((r.arg.number for r in self.loops), default=-1)
 
     def closed(self) -> set[UOp]:
         """The ranges that some REDUCE closes."""

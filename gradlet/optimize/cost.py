@@ -21,7 +21,11 @@ class Cost(NamedTuple):
 
 def estimate(sink: UOp) -> Cost:
     """Count the work of a kernel before any schedule is applied."""
-    facts = KernelFacts(sink)
+    return estimate_facts(KernelFacts(sink))
+
+
+def estimate_facts(facts: KernelFacts) -> Cost:
+    """The same for a kernel whose facts are known."""
     trips = {r: size_bound(r) for r in facts.loops}
     flops = 0
     for node in facts.order:

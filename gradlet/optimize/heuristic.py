@@ -9,8 +9,8 @@ from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, Opt, Tail
 from gradlet.optimize import contraction
-from gradlet.optimize.analysis import Access, KernelFacts, next_number, range_size
-from gradlet.optimize.cost import estimate
+from gradlet.optimize.analysis import Access, KernelFacts, range_size
+from gradlet.optimize.cost import estimate_facts
 from gradlet.optimize.plan import Plan
 from gradlet.target.target import Target
 
@@ -24,7 +24,7 @@ PARALLEL_LAUNCHES = 4  # a kernel is worth several threads when it takes this ma
 def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
     """The opts for a kernel; always ones that `actions.apply` accepts."""
     facts = KernelFacts(sink)
-    plan = Plan(facts, target, next_number(sink))
+    plan = Plan(facts, target, facts.next_number())
     if target.kind == "gpu":
         _gpu(facts, plan)
         return tuple(plan.opts)
@@ -194,7 +194,7 @@ def _copies(facts: KernelFacts, plan: Plan, loop: UOp, lanes: int, accesses: Seq
 
 def _parallelize(facts: KernelFacts, plan: Plan) -> None:
     """Threads over the outermost big range that all stores share, if the kernel is worth it."""
-    work = estimate(facts.sink)
+    work = estimate_facts(facts)
     target = plan.target
     seconds = max(
         work.flops * target.cores / target.flops_per_second, 2 * work.bytes / target.bytes_per_second
