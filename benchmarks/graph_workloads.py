@@ -37,7 +37,7 @@ def movement_chain(rng: random.Random, variable: Variable) -> Any:
     """Reshapes and permutes, one after another, as index arithmetic."""
     shape = [rng.choice([2, 3, 4, 6, 8]) for _ in range(rng.choice([2, 3, 3]))]
     indices = [variable(f"i{axis}_{size}", 0, size - 1) for axis, size in enumerate(shape)]
-    for _ in range(3):
+    for _ in range(5):
         flat = flatten(indices, shape)
         if rng.random() < 0.6 and len(shape) > 1:  # merge two axes
             at = rng.randrange(len(shape) - 1)
@@ -67,15 +67,10 @@ def padded_load(rng: random.Random, variable: Variable) -> Any:
 
 
 def index_expressions(variable: Variable, chains: int = 300, loads: int = 100) -> list[Any]:
-    """Workload (a)."""
+    """Workload (a). Expressions share the variables of the same size, and so what they have in common."""
     rng = random.Random(7)
-
-    def own(number: int) -> Variable:
-        """Variables that no other expression uses."""
-        return lambda name, low, high: variable(f"{name}_{number}", low, high)
-
-    out = [movement_chain(rng, own(i)) for i in range(chains)]
-    return out + [padded_load(rng, own(chains + i)) for i in range(loads)]
+    out = [movement_chain(rng, variable) for _ in range(chains)]
+    return out + [padded_load(rng, variable) for _ in range(loads)]
 
 
 # (b) a large graph of floats

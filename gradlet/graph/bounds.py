@@ -312,7 +312,18 @@ def const_factor(node: UOp) -> int:
     while stack:
         top = stack[-1]
         op = top.op
-        if op is _CONST:
+        if (op is _ADD or op is _MUL) and top.dtype is _INDEX:
+            # By far the most frequent.
+            first, second = top.src
+            x, y = getattr(first, "_factor", None), getattr(second, "_factor", None)
+            if x is None or y is None:
+                if x is None:
+                    stack.append(first)
+                if y is None:
+                    stack.append(second)
+                continue
+            factor = gcd(x, y) if op is _ADD else x * y
+        elif op is _CONST:
             factor = abs(int(top.arg)) if top.dtype.kind in "uix" else 1
         elif op not in _FACTOR_OPS or top.dtype.kind not in "uix":
             factor = 1

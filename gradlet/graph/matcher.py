@@ -119,7 +119,11 @@ def bool_like(dtype: DType) -> DType:
     return dtypes.bool if dtype.count == 1 else dtypes.bool.vec(dtype.count)
 
 
-_INDEX_SIGNS: Final = {Op.ADD: " + ", Op.MUL: " * "}
+# What `fold` does, as source.
+_INDEX_FORMS: Final = {
+    Op.ADD: "({0} + {1})", Op.MUL: "({0} * {1})",
+    Op.IDIV: "({0} // {1} if {1} else 0)", Op.MOD: "({0} % {1} if {1} else 0)",
+}  # fmt: skip
 
 
 class _Step(NamedTuple):
@@ -295,16 +299,16 @@ class _Plan:
         return f"mk({name}, {own}, ({', '.join(parts)},), {arg})"
 
     def _index_value(self, template: Pat) -> str | None:
-        """Source for the value of a sum or product of constants, right where all of them have type index."""
+        """Source for the value of arithmetic on constants, right where all of them have type index."""
         if template.name is not None and template.name in self.bound:
             return f"{self.bound[template.name]}.arg"
         if template.is_literal and template.dtype is None:
             return f"({template.arg!r})" if type(template.arg) is int else None
-        sign = _INDEX_SIGNS.get(next(iter(template.ops))) if template.ops else None
-        if sign is None or template.src is None:
+        form = _INDEX_FORMS.get(next(iter(template.ops))) if template.ops else None
+        if form is None or template.src is None:
             return None
         parts = [self._index_value(s) for s in template.src]
-        return None if None in parts else f"({sign.join(map(str, parts))})"
+        return None if None in parts else form.format(*parts)
 
     def _is_constant(self, template: Pat) -> bool:
         if template.name is not None and template.name in self.bound:

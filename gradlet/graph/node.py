@@ -128,6 +128,8 @@ class UOp(ElementwiseMixin, MovementMixin):
         """
         if value.__class__ is UOp:
             return value
+        if value.__class__ is int and self.dtype.kind == "x":
+            return mk(_CONST, self.dtype, (), value)
         if isinstance(value, float) and self.dtype.kind != "f" and not value.is_integer():
             raise DTypeError(f"constant {value!r} does not fit a node of type {self.dtype.name}; cast the node first")
         return UOp.const(self.dtype, value)
@@ -242,8 +244,6 @@ class UOp(ElementwiseMixin, MovementMixin):
 _new: Final = object.__new__
 _next_uid: Final = count(1).__next__  # one C call: atomic between threads
 _tables: Final[list[dict[Any, _Entry]]] = [{} for _ in range(64)]
-_forget: Final[list[Any]] = []  # callback of each op's table
-_MASK: Final[list[int]] = [1 << n for n in range(62)]
 
 
 def _make_forget(table: dict[Any, _Entry]) -> Any:
@@ -255,8 +255,10 @@ def _make_forget(table: dict[Any, _Entry]) -> Any:
     return forget
 
 
-for _table in _tables:
-    _forget.append(_make_forget(_table))
+# What `mk` needs of each op: its table, its bit, the callback of the table's entries.
+_per_op: Final[list[tuple[dict[Any, _Entry], int, Any]]] = [
+    (table, 1 << number, _make_forget(table)) for number, table in enumerate(_tables[:62])
+]
 
 
 def count_nodes(op: Op) -> int:
@@ -275,13 +277,12 @@ def mk(op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
         key = (arg if arg and arg == arg else repr(arg), arg.__class__, dtype)
     else:
         key = (src, arg, dtype)
-    table = _tables[op]
+    table, mask, forget = _per_op[op]
     entry = table.get(key)
     if entry is not None:
         found = entry()
         if found is not None:
             return found  # type: ignore[no-any-return]
-    mask = _MASK[op]
     count = len(src)
     if count == 2:
         first, second = src
@@ -324,7 +325,7 @@ def mk(op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     node.sig = sig
     node.stable = 0
     node.stamp = 0
-    new = _Entry(node, _forget[op])
+    new = _Entry(node, forget)
     new.key = key
     entry = table.setdefault(key, new)
     if entry is not new:
