@@ -6,6 +6,7 @@ Guards, each learnt from a wrong number:
 * a worker that burns processor time after it answered has not waited for its work: an error too;
 * results are compared between frameworks before anything is timed;
 * after timed runs there is a silent gap, so that one framework's spinning threads do not slow the next one;
+* a round waits until no other process computes, and rounds that had to run beside one are counted under the table;
 * thread counts are set in every library's own variable, and one thread means one pinned core;
 * memory that was freed stays with the process, else page faults of fresh outputs are measured instead of kernels.
 """
@@ -19,6 +20,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +31,8 @@ PEERS = ("torch", "tinygrad")
 # Two 512-bit fused multiply-adds a cycle at a clock no processor of today holds: above it a measurement is wrong.
 CEILING_FLOPS_PER_THREAD = 64 * 4.5e9
 BURN_LIMIT = 0.5
+QUIET_CORES = 0.15  # what the rest of the system may use while a round begins
+PATIENCE = 120.0  # seconds that one table may spend waiting for that
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUM_THREADS", "NUM_CPU_THREADS")
 _KEEP_PAGES = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(256 << 20)}
 
@@ -107,6 +111,42 @@ class Timing:
         return min(self.seconds)
 
 
+class Quiet:
+    """Waits for a machine that nobody else computes on, as long as its patience lasts."""
+
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self.patience = patience
+        self.rounds = 0
+        self.disturbed = 0
+
+    def wait(self) -> None:
+        """Return when the machine is quiet, or count one more disturbed round."""
+        self.rounds += 1
+        while busy_cores() > QUIET_CORES:
+            if self.patience <= 0:
+                self.disturbed += 1
+                return
+            time.sleep(0.5)
+            self.patience -= 0.55
+
+
+def busy_cores(sample: float = 0.05) -> float:
+    """How many cores computed during the sample, all processes together; 0 where the system does not say."""
+    try:
+        before = _cpu_ticks()
+        time.sleep(sample)
+        after = _cpu_ticks()
+    except OSError:
+        return 0.0
+    return (after - before) / os.sysconf("SC_CLK_TCK") / sample
+
+
+def _cpu_ticks() -> int:
+    """Clock ticks that all cores have spent computing since the start, stolen ones included."""
+    user, nice, system, _idle, _wait, interrupt, soft, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return user + nice + system + interrupt + soft + steal
+
+
 @dataclass
 class Row:
     """One case: a timing a framework, or the reason there is none."""
@@ -142,8 +182,9 @@ def check_values(case: str, values: dict[str, list[float]]) -> dict[str, str]:
     return wrong
 
 
-def measure(workers: Sequence[Worker], name: str, rounds: int) -> Row:
+def measure(workers: Sequence[Worker], name: str, rounds: int, quiet: Quiet | None = None) -> Row:
     """Measure one case in all frameworks, rounds interleaved."""
+    quiet = quiet or Quiet(0.0)
     import cases
 
     case = cases.CASES[name]()
@@ -163,6 +204,7 @@ def measure(workers: Sequence[Worker], name: str, rounds: int) -> Row:
         for worker in running:
             if worker.name in row.failures:
                 continue
+            quiet.wait()
             try:
                 slow = number > 0 and min(seconds[worker.name]) > 0.3
                 answer = worker.ask(do="time", case=name, calls=calls[worker.name], warm=not slow)
@@ -262,6 +304,7 @@ def run_table(options: argparse.Namespace, say: bool = True) -> str:
     """Measure the chosen cases and return the table."""
     rows: list[Row] = []
     descriptions: dict[str, dict[str, Any]] = {}
+    quiet = Quiet()
     for threads in options.threads:
         workers = [
             Worker(n, options.peers if n in PEERS else sys.executable, threads) for n in options.frameworks
@@ -270,11 +313,16 @@ def run_table(options: argparse.Namespace, say: bool = True) -> str:
             for worker in workers:
                 descriptions[worker.name] = worker.ask(do="describe")
             for name in options.only:
-                rows.append(measure(workers, name, options.rounds))
+                rows.append(measure(workers, name, options.rounds, quiet))
                 if say:
                     print(markdown(rows[-1:], options.frameworks).splitlines()[2], file=sys.stderr, flush=True)
         finally:
             for worker in workers:
                 worker.stop()
     versions = ", ".join(f"{n} {d['version']}" for n, d in descriptions.items())
-    return f"{markdown(rows, options.frameworks)}\n\nms: median (minimum) of {options.rounds} rounds. {versions}."
+    noise = (
+        f" {quiet.disturbed} of {quiet.rounds} runs had another busy process beside them." if quiet.disturbed else ""
+    )
+    return (
+        f"{markdown(rows, options.frameworks)}\n\nms: median (minimum) of {options.rounds} rounds. {versions}.{noise}"
+    )

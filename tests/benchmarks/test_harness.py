@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,3 +85,24 @@ def test_worker_process_answers_and_reports_errors(harness: Any) -> None:
         assert len(answer["seconds"]) == 2 and min(answer["seconds"]) > 0
     finally:
         worker.stop()
+
+
+def test_disturbed_rounds_are_counted_once_patience_ends(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(harness, "busy_cores", lambda: 1.0)
+    quiet = harness.Quiet(patience=2.0)
+    quiet.wait()
+    quiet.wait()
+    assert (quiet.rounds, quiet.disturbed) == (2, 2)
+    monkeypatch.setattr(harness, "busy_cores", lambda: 0.0)
+    quiet.wait()
+    assert (quiet.rounds, quiet.disturbed) == (3, 2)
+
+
+def test_a_busy_process_is_seen(harness: Any) -> None:
+    spinner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        assert max(harness.busy_cores(0.3) for _ in range(5)) > harness.QUIET_CORES
+    finally:
+        spinner.kill()
+        spinner.wait()
