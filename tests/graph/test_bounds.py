@@ -226,3 +226,17 @@ def test_bounds_and_factor_hold_for_every_value(node):
 )
 def test_const_factor(node, factor):
     assert const_factor(node) == factor
+
+
+def test_bounds_and_factor_of_shared_and_deep_index_sums():
+    # Every step uses the one before twice: a walk that followed paths would never end.
+    node = variable("deep", 0, 3)
+    for _ in range(200):
+        node = node + node * 2
+    assert bounds(node) == (0, 3 * 3**200)
+    assert const_factor(node * 4) == 4
+    long = variable("long", 0, 1) * 6
+    for number in range(20_000):
+        long = long + variable("long", 0, 1) * (4 + 6 * (number % 2))
+    assert const_factor(long) == 2
+    assert bounds(long)[0] == 0

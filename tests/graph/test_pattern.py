@@ -8,6 +8,7 @@ import pytest
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import RewriteError
+from gradlet.graph.fold import fold
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.pattern import FLOATS, INTEGERS, Pat, any_of, const, op, var, variants
 from gradlet.graph.rewrite import Rule, RuleSet, walk
@@ -214,6 +215,27 @@ def test_template_folding_wraps_and_rounds_like_the_type():
     assert apply(Rule((x * c) * d, x * (c * d)), (i * 16) * 9) is i * -112
     tenth = UOp.const(dtypes.float32, 0.1)
     assert apply(Rule(c + d, c + d), tenth + UOp.const(dtypes.float32, 0.2)) is UOp.const(dtypes.float32, 0.1 + 0.2)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.index, dtypes.int32, dtypes.uint8])
+@pytest.mark.parametrize(("left", "right"), [(7, 3), (7, 0), (0, 0), (200, 7), (-7, 3), (7, -3)])
+def test_template_arithmetic_on_integers_is_that_of_fold(dtype, left, right):
+    first, second = UOp.const(dtype, left), UOp.const(dtype, right)
+    for code in (Op.ADD, Op.MUL, Op.IDIV, Op.MOD):
+        # The second pattern's result nests one constant operation in another and in a literal.
+        for result, expected in (
+            (op(code, c, d), fold(code, dtype, (first.arg, second.arg))),
+            (
+                op(code, c * 2, d + 1),
+                fold(
+                    code,
+                    dtype,
+                    (fold(Op.MUL, dtype, (first.arg, 2)), fold(Op.ADD, dtype, (second.arg, 1))),
+                ),
+            ),
+        ):
+            got = apply(Rule(op(Op.XOR, c, d), result), mk(Op.XOR, dtype, (first, second)))
+            assert got is UOp.const(dtype, expected), (code, result)
 
 
 def test_template_that_cannot_be_folded_stays_an_op():
