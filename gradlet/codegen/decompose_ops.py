@@ -227,6 +227,7 @@ def form_multiply_adds(sink: UOp) -> UOp:
         elif node in accumulated and node.op is Op.ADD:
             accumulated.update(s for s in node.src if uses[s] == 1)
     new: dict[UOp, UOp] = {}
+    changed = new.keys()
     for node in order:
         product = None
         if node.op is Op.ADD and node.dtype.is_float and node not in accumulated:
@@ -235,6 +236,6 @@ def form_multiply_adds(sink: UOp) -> UOp:
             src = [new.get(s, s) for s in node.src]
             factors = src[product].src
             new[node] = mk(Op.MULADD, node.dtype, (factors[0], factors[1], src[1 - product]))
-        elif new and any(s in new for s in node.src):
+        elif not changed.isdisjoint(node.src):
             new[node] = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
     return new.get(sink, sink)

@@ -82,6 +82,7 @@ class _Copier:
 
     def run(self) -> UOp:
         loop, ranges, new = self.loop, self.ranges, self.new
+        changed = new.keys()
         for node in self.order:
             if node is loop or not node.src:
                 continue
@@ -100,7 +101,7 @@ class _Copier:
                 op, dtype, arg = node.op, node.dtype, node.arg
                 sources = [self._copies(s) for s in node.src]
                 self.copies[node] = tuple([mk(op, dtype, src, arg) for src in zip(*sources)])
-            elif any(s in new for s in node.src):
+            elif not changed.isdisjoint(node.src):
                 new[node] = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
         return new.get(self.sink, self.sink)
 

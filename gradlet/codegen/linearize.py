@@ -19,9 +19,12 @@ Context = UOp | None  # the innermost loop around something, None outside of all
 _REDUCE: Final = 1 << Op.REDUCE
 
 
-def linearize(sink: UOp) -> list[UOp]:
-    """All nodes in execution order, `RANGE` ... `END` nested, each node in the outermost loop that can hold it."""
-    nest = nest_of(sink)
+def linearize(sink: UOp, like: Nest | None = None) -> list[UOp]:
+    """All nodes in execution order, `RANGE` ... `END` nested, each node in the outermost loop that can hold it.
+
+    `like` is the kernel's loop tree before its last passes, if it is known.
+    """
+    nest = nest_of(sink, like)
     program = _Accumulators(sink, nest).run()
     return _Schedule(program, nest).run()
 

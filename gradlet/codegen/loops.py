@@ -133,12 +133,14 @@ class Nest:
         places: every range's place.
     """
 
-    def __init__(self, sink: UOp) -> None:
+    def __init__(self, sink: UOp, like: Nest | None = None) -> None:
         self.sink = sink
         self.order = toposort((sink,))
         self.ranges = open_ranges(self.order)
         self.places: dict[UOp, Place] = {}
-        self.depths = self._find_depths()
+        if like is not None and like.places.keys() == {n for n in self.order if n.op is Op.RANGE}:
+            self.places = like.places
+        self.depths: dict[UOp, int] = like.depths if like is not None and self.places else self._find_depths()
         # Only what a REDUCE is part of can have to wait for a loop.
         self._waiting = [n for n in self.order if n.mask & _REDUCE]
         self._levels: dict[UOp | None, dict[UOp, int]] = {}
@@ -279,13 +281,19 @@ def _renamed(source: UOp, loop: UOp, ranges: dict[UOp, frozenset[UOp]], new: dic
     return new.get(source, source) if loop in ranges[source] else source
 
 
-def nest_of(sink: UOp) -> Nest:
+def nest_of(sink: UOp, like: Nest | None = None) -> Nest:
     """The loop tree of a kernel whose ranges are separate.
+
+    Args:
+        sink: the kernel.
+        like: the loop tree from before passes that changed arithmetic only: the loops stand where they stood.
 
     Raises:
         CompilerError: they are not.
     """
-    found = Nest(sink)
+    found = Nest(sink, like)
+    if found.places:
+        return found
     if (conflict := found.conflict()) is not None:
         raise CompilerError(f"range {conflict[1].arg.number} would need two loops at {conflict[0]}")
     return found

@@ -14,6 +14,9 @@ from gradlet.optimize.analysis import Affine, affine, use_counts
 _INT32: Final = (-(2**31), 2**31 - 1)
 
 
+_GUARDED: Final = frozenset({Op.LOAD, Op.STORE, Op.SINK, Op.WHERE})
+
+
 def settle_guards(sink: UOp) -> UOp:
     """Drop guards that are always true and accesses whose guard is always false; give guarded LOADs their other value.
 
@@ -24,8 +27,9 @@ def settle_guards(sink: UOp) -> UOp:
         return sink
     uses = use_counts(order)
     new: dict[UOp, UOp] = {}
+    changed = new.keys()
     for node in order:
-        if not node.src:
+        if node.op not in _GUARDED and changed.isdisjoint(node.src):
             continue
         src = tuple([new.get(s, s) for s in node.src])
         if node.op is Op.LOAD:
@@ -68,15 +72,16 @@ def order_sums(sink: UOp, nest: Nest | None = None) -> UOp:
     """
     nest = nest if nest is not None else nest_of(sink)
     new: dict[UOp, UOp] = {}
+    changed = new.keys()
     sums: dict[UOp, UOp] = {}  # what neighbouring accesses share, in order
     for node in nest.order:
         if node.op is Op.INDEX:
             total = _ordered_element(node.src[1], nest, new, sums)
             src = (node.src[0], total, *[new.get(s, s) for s in node.src[2:]])
-        elif new:
-            src = tuple([new.get(s, s) for s in node.src])
-        else:
+        elif changed.isdisjoint(node.src):
             continue
+        else:
+            src = tuple([new.get(s, s) for s in node.src])
         if src != node.src:
             new[node] = mk(node.op, node.dtype, src, node.arg)
     return new.get(sink, sink)
@@ -120,10 +125,11 @@ def narrow_vectors(sink: UOp) -> UOp:
     if not any(d.kind == "x" and d.count > 1 for d in {n.dtype for n in order}):
         return sink
     new: dict[UOp, UOp] = {}
+    changed = new.keys()
     for node in order:
         if node.dtype.kind == "x" and node.dtype.count > 1:
             new[node] = _narrowed(node, new)
-        elif any(s in new for s in node.src):
+        elif not changed.isdisjoint(node.src):
             new[node] = _user_of_narrowed(node, tuple([new.get(s, s) for s in node.src]))
     return new.get(sink, sink)
 

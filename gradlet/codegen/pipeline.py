@@ -24,7 +24,7 @@ class Lowering:
     """What every pass may ask: the machine that the kernel is for.
 
     Attributes:
-        nests: the last loop tree; a pass that follows immediately need not find it again.
+        nests: the loop tree of the scheduled kernel once it is known; later passes do not move loops.
     """
 
     target: Target
@@ -51,8 +51,8 @@ def _separate(sink: UOp, context: Lowering) -> UOp:
 
 
 def _order_sums(sink: UOp, context: Lowering) -> UOp:
-    nest = context.nests.pop() if context.nests else None
-    return memory.order_sums(sink, nest if nest is not None and nest.sink is sink else None)
+    nest = context.nests[0] if context.nests and context.nests[0].sink is sink else None
+    return memory.order_sums(sink, nest)
 
 
 def plain(step: Callable[[UOp], UOp]) -> Callable[[UOp, Lowering], UOp]:
@@ -105,8 +105,9 @@ def lower(ast: UOp, target: Target, observers: Sequence[Observer] = ()) -> Linea
         CompilerError: a pass failed.
     """
     with no_gc():
-        sink = PIPELINE.run(ast, Lowering(target), observers)
-        uops = tuple(linearize.linearize(sink))
+        context = Lowering(target)
+        sink = PIPELINE.run(ast, context, observers)
+        uops = tuple(linearize.linearize(sink, context.nests[0] if context.nests else None))
         return describe(ast, sink, uops)
 
 

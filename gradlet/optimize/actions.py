@@ -187,8 +187,9 @@ class _Split:
     def run(self) -> UOp:
         """The whole kernel with the range replaced."""
         new: dict[UOp, UOp] = {self.loop: self.value}
+        changed = new.keys()
         for node in self.facts.order:
-            if node is self.loop or not any(s in new for s in node.src):
+            if node is self.loop or changed.isdisjoint(node.src):
                 continue
             depends = self.loop in self.facts.ranges[node]
             src = tuple([new.get(s, s) for s in node.src])

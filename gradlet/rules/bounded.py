@@ -276,6 +276,10 @@ CASTS: Final = RuleSet("index arithmetic without detours", "bounded", [
 
 
 # ranges
+_RANGE: Final = 1 << Op.RANGE
+MOST_STEPS: Final = 64
+
+
 def _without_constant_ranges(root: UOp) -> UOp | None:
     """A REDUCE whose range had one iteration, and is a constant now, does not close it."""
     ranges = tuple(r for r in root.src[1:] if r.op is not Op.CONST)
@@ -284,11 +288,24 @@ def _without_constant_ranges(root: UOp) -> UOp | None:
     return mk(Op.REDUCE, root.dtype, (root.src[0], *ranges), root.arg) if ranges else root.src[0]
 
 
+def _runs_over(value: UOp, loop: UOp) -> bool:
+    """Whether a value depends on a range. Mostly the first path down leads to it, without asking all nodes there."""
+    stack = [value]
+    for _ in range(MOST_STEPS):
+        if not stack:
+            return False
+        node = stack.pop()
+        if node is loop:
+            return True
+        if node.mask & _RANGE and not (node.op is Op.REDUCE and loop in node.src[1:]):
+            stack.extend(node.src)
+    return loop in value.ranges
+
+
 def _without_unused_ranges(root: UOp) -> UOp | None:
     """MAX and MIN of equal values are that value; a sum of equal integers is a product."""
     value, closed = root.src[0], root.src[1:]
-    used = set(value.ranges)
-    unused = [r for r in closed if r not in used and bounds(r.src[0])[0] >= 1]
+    unused = [r for r in closed if not _runs_over(value, r) and bounds(r.src[0])[0] >= 1]
     if not unused or root.arg.op not in (Op.MAX, Op.MIN, Op.ADD):
         return None
     if root.arg.op is Op.ADD:
