@@ -427,3 +427,39 @@ def test_an_address_behind_a_false_guard_is_never_touched(lanes: int, dtype: str
     command = [sys.executable, "-c", GUARDED.format(lanes=lanes, dtype=dtype)]
     done = subprocess.run(command, cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "no fault\n"), done.stderr
+
+
+def test_neighbours_share_an_address() -> None:
+    build = Build()
+    a, out = build.param(F32, 16), build.param(F32, 12)
+    i = build.loop(4)
+    total = build.load(a, i * 4) + build.load(a, i * 4 + 1) + build.load(a, i * 4 + 2)
+    build.store(out, i * 3 + 2, total)
+    build.end(i)
+    text = render(build.program(), HOST)
+    assert text.count("getelementptr float, ptr %p0, i64") == 1
+    assert "add nsw" not in text  # the constants are distances of addresses, which the machine adds for free
+    check(build, iota(16), np.zeros(12, np.float32))
+
+
+def test_an_address_is_not_shared_out_of_the_loop_that_computes_it() -> None:
+    """The first loop may not run at all."""
+    build = Build()
+    a, out = build.param(F32, 8), build.param(F32, 8)
+    n = build.variable("n", 0, 4)
+    k = build.variable("k", 0, 4)
+    i = build.open(build.range(n))
+    build.store(out, k + 1, build.load(a, k + 2))
+    build.end(i)
+    build.store(out, k + 3, build.load(a, k))
+    for count in (0, 2):
+        check(build, iota(8), np.zeros(8, np.float32), values=(count, 3))
+
+
+def test_a_sum_that_is_also_a_value_is_computed() -> None:
+    build = Build()
+    out = build.param(F32, 5)
+    i = build.loop(4)
+    build.store(out, i + 1, (i + 1).cast(F32))
+    build.end(i)
+    check(build, np.zeros(5, np.float32))

@@ -8,7 +8,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.graph.fold import fold
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.graph.rewrite import rewrite
-from gradlet.ops.op import AxisKind, Op, RangeArg, VariableArg
+from gradlet.ops.op import AxisKind, Op, RangeArg, ReduceArg, VariableArg
 from gradlet.rules.sets import INDEX_MATH, SIMPLIFY, simplify
 
 INDEX = dtypes.index
@@ -176,3 +176,30 @@ def test_division_rounds_down():
     for x, y, quotient, rest in ((-7, 2, -4, 1), (7, -2, -4, -1), (-7, 3, -3, 2), (-1, 8, -1, 7), (5, 0, 0, 0)):
         assert simplify(const(x) // const(y)) is const(quotient)
         assert simplify(const(x) % const(y)) is const(rest)
+
+
+def test_a_sum_over_a_range_that_its_value_does_not_use_is_a_product():
+    def loop(number, size):
+        return mk(Op.RANGE, dtypes.index, (UOp.const(dtypes.index, size),), RangeArg(number, AxisKind.REDUCE))
+
+    def total(value, *ranges):
+        return mk(Op.REDUCE, value.dtype, (value, *ranges), ReduceArg(Op.ADD))
+
+    i, j = loop(0, 4), loop(1, 5)
+    number = total(i.cast(dtypes.int32), i)  # closes i
+    assert simplify(total(number, i)) is simplify(number * 4)
+    assert simplify(total(number, j)) is simplify(number * 5)
+    used = total(number * i.cast(dtypes.int32), i)
+    assert [r for n in simplify(used).toposort() if n.op is Op.REDUCE for r in n.src[1:]] == [i, i]
+
+
+@pytest.mark.parametrize("terms", [10, 500])
+def test_a_sum_finds_its_range_below_many_nodes(terms):
+    i = mk(Op.RANGE, dtypes.index, (UOp.const(dtypes.index, 4),), RangeArg(0, AxisKind.REDUCE))
+    j = mk(Op.RANGE, dtypes.index, (UOp.const(dtypes.index, 3),), RangeArg(1, AxisKind.REDUCE))
+    for first, last in ((i, j), (j, i)):
+        value = first.cast(dtypes.int32)
+        for k in range(terms):
+            value = value ^ (last.cast(dtypes.int32) + k)
+        result = simplify(mk(Op.REDUCE, value.dtype, (value, i), ReduceArg(Op.ADD)))
+        assert result.op is Op.REDUCE and result.src[1:] == (i,)
