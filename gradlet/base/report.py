@@ -33,7 +33,8 @@ def human_bytes(count: int) -> str:
 
 
 def human_seconds(seconds: float) -> str:
-    """
+    """Times from nanoseconds up.
+
     >>> human_seconds(0.00000125), human_seconds(0.0123), human_seconds(75.0)
     ('1.25 us', '12.3 ms', '75.0 s')
     """
@@ -43,7 +44,8 @@ def human_seconds(seconds: float) -> str:
 
 
 def human_count(count: float) -> str:
-    """
+    """Counts in decimal thousands.
+
     >>> human_count(950), human_count(2_147_483_648)
     ('950', '2.15 G')
     """

@@ -6,7 +6,14 @@ import math
 from typing import Any, Self
 
 from gradlet.base.errors import ArgumentError
+from gradlet.ops.arguments import number
 from gradlet.ops.math import MathMixin
+
+
+def _not_zero(value: float, what: str, name: str) -> float:
+    if number(value, what, name) == 0:
+        raise ArgumentError(f"{what}: {name} must not be 0: the result is divided by it")
+    return value
 
 
 class ActivationMixin(MathMixin):
@@ -33,9 +40,15 @@ class ActivationMixin(MathMixin):
     def hardtanh(self, min_val: float = -1, max_val: float = 1) -> Self:
         """Limited to [min_val, max_val]; the gradient at the limits is 0.
 
+        Raises:
+            ArgumentError: the limits are no numbers or in the wrong order.
+
         >>> Tensor([-3.0, 0.5]).hardtanh().tolist()
         [-1.0, 0.5]
         """
+        low, high = number(min_val, "hardtanh", "min_val"), number(max_val, "hardtanh", "max_val")
+        if not low <= high:
+            raise ArgumentError(f"hardtanh: min_val {low} is above max_val {high}")
         return (self <= min_val).where(min_val, (self >= max_val).where(max_val, self))
 
     def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
@@ -66,10 +79,13 @@ class ActivationMixin(MathMixin):
     def softplus(self, beta: float = 1.0) -> Self:
         """`log(1 + exp(beta * self)) / beta` without overflow.
 
+        Raises:
+            ArgumentError: beta is 0 or no number.
+
         >>> round(Tensor([0.0]).softplus().item(), 4)
         0.6931
         """
-        x = self.same_float("softplus").mul(beta)
+        x = self.same_float("softplus").mul(_not_zero(beta, "softplus", "beta"))
         # max(x, 0) + log(1 + exp(-|x|)): both parts share the gradient at 0, which comes out as 1/2.
         return x.maximum(0.0).add(x.abs().neg().exp().log1p()).mul(1 / beta)
 
@@ -142,9 +158,13 @@ class ActivationMixin(MathMixin):
     def celu(self, alpha: float = 1.0) -> Self:
         """`max(self, 0) + min(0, alpha * (exp(self / alpha) - 1))`.
 
+        Raises:
+            ArgumentError: alpha is 0 or no number.
+
         >>> Tensor([0.0, 2.0]).celu().tolist()
         [0.0, 2.0]
         """
+        alpha = _not_zero(alpha, "celu", "alpha")
         x = self.same_float("celu")
         positive = x.gt(0.0)
         return positive.where(x, positive.where(0.0, x).mul(1 / alpha).expm1().mul(alpha))

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from numbers import Integral, Real
 from operator import index
-from typing import Any
+from typing import Any, Final
 
 from gradlet.base.errors import ArgumentError, IndexingError, ShapeError
 
 Shape = tuple[int, ...]
+# Index arithmetic is done in 64 bits, with room for sums.
+MAX_ELEMENTS: Final = 2**62
 
 
 def integers(values: Sequence[Any], what: str) -> Shape:
@@ -100,12 +102,23 @@ def sizes(values: Sequence[Any], what: str) -> Shape:
     """Like `integers`, and none may be negative.
 
     Raises:
-        ShapeError: a negative size, or not integers.
+        ShapeError: a negative size, too many elements, or not integers.
     """
     shape = integers(values, what)
     for size in shape:
         if size < 0:
             raise ShapeError(f"{what}: a size may not be negative, got shape {shape}")
+    return countable(shape, what)
+
+
+def countable(shape: Shape, what: str) -> Shape:
+    """The shape itself, whose elements must be numbered in 64 bits.
+
+    Raises:
+        ShapeError: too many elements.
+    """
+    if prod(shape) > MAX_ELEMENTS:
+        raise ShapeError(f"{what}: shape {shape} has {prod(shape)} elements, the most is 2**62; use smaller sizes")
     return shape
 
 

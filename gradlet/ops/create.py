@@ -126,10 +126,12 @@ class CreateMixin(RearrangeMixin):
     ) -> Self:  # fmt: skip
         """Numbers from `start` up to but without `stop`, `step` apart; `arange(n)` counts from 0.
 
-        The type is the default integer if all arguments are integers, else the default float.
+        The type is the default integer if all arguments are integers (int64 if it does not hold the numbers), else the
+        default float.
 
         Raises:
             ArgumentError: step is zero, or something is no finite number.
+            DTypeError: an integer type that does not hold the numbers.
 
         >>> Tensor.arange(2, 8, 3).tolist()
         [2, 5]
@@ -143,8 +145,16 @@ class CreateMixin(RearrangeMixin):
         if step == 0:
             raise ArgumentError("arange: step may not be 0")
         whole = all(isinstance(v, int) for v in (start, stop, step))
-        chosen = (dtypes.default_int if whole else dtypes.default_float) if dtype is None else to_dtype(dtype)
         count = max(0, -((start - stop) // step) if whole else math.ceil((stop - start) / step))
+        ends = (start, start + (count - 1) * step) if count else (0, 0)
+        if dtype is not None:
+            chosen = to_dtype(dtype)
+        elif whole:
+            chosen = _type_of(max(ends, key=abs))
+        else:
+            chosen = dtypes.default_float
+        for end in ends:
+            _fitting(int(end), chosen, "arange")
         if count == 0:
             return cls.constant(0, (0,), chosen, device, False)
         if whole:

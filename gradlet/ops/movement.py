@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from gradlet.base.errors import DTypeError, ShapeError
-from gradlet.ops.arguments import axis_number, axis_numbers, integers, pairs, resolve_shape
+from gradlet.ops.arguments import axis_number, axis_numbers, countable, integers, pairs, resolve_shape
 from gradlet.ops.op import AxesArg, Op, PadArg, ShapeArg, ShrinkArg, StrideArg, WindowArg
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class MovementMixin:
             shape: sizes; -1 or None keeps the size of that axis.
 
         Raises:
-            ShapeError: an axis that is not of size 1 would change.
+            ShapeError: an axis that is not of size 1 would change, or there would be more than 2**62 elements.
 
         >>> Tensor([[1], [2]]).expand(2, 3).tolist()
         [[1, 1, 1], [2, 2, 2]]
@@ -85,6 +85,7 @@ class MovementMixin:
         for have, want in zip(aligned, new):
             if want != have and (have != 1 or want < 0):
                 raise ShapeError(f"expand: shape {old} does not expand to {wanted}; only axes of size 1 can grow")
+        countable(new, "expand")
         source = self.move(_RESHAPE, ShapeArg(aligned)) if extra else self
         return source if new == aligned else source.move(_EXPAND, ShapeArg(new))
 
@@ -112,6 +113,7 @@ class MovementMixin:
             raise ShapeError(f"pad: {checked} does not fit shape {self.shape}: one (before, after) >= 0 for every axis")
         if not any(before or after for before, after in checked):
             return self
+        countable(tuple([size + before + after for size, (before, after) in zip(self.shape, checked)]), "pad")
         return self.move(Op.PAD, PadArg(checked))
 
     def shrink(self, arg: Sequence[tuple[int, int] | None]) -> Self:

@@ -78,6 +78,12 @@ class NeuralMixin(LinalgMixin, WindowMixin, RandomMixin, ActivationMixin):
         """
         axes = axis_numbers(axis, self.ndim, "batchnorm")
         shape = tuple([s if a in axes else 1 for a, s in enumerate(self.shape)])
+        optional = [(name, value) for name, value in (("weight", weight), ("bias", bias)) if value is not None]
+        for name, value in (("mean", mean), *optional):
+            count = operand(value, "batchnorm", name).numel()
+            if count != math.prod(shape):
+                raise ShapeError(f"batchnorm: {name} has {count} entries, axis {axis} has {math.prod(shape)}")
+        invstd = operand(invstd, "batchnorm", "invstd")
         result = self.sub(mean.reshape(shape))
         if weight is not None:
             result = result.mul(weight.reshape(shape))

@@ -156,9 +156,15 @@ class RandomMixin(StatsMixin):
     ) -> Self:
         """Normal with this mean and standard deviation.
 
+        Raises:
+            ArgumentError: a negative standard deviation, or something that is no number.
+
         >>> Tensor.normal(2, 3, mean=5.0).shape
         (2, 3)
         """
+        mean, std = number(mean, "normal", "mean"), number(std, "normal", "std")
+        if not std >= 0:
+            raise ArgumentError(f"normal: std must not be negative, got {std}")
         return cls.randn(*shape, dtype=dtype, device=device).mul(std).add(mean)
 
     @classmethod
@@ -193,7 +199,7 @@ class RandomMixin(StatsMixin):
         >>> Tensor.kaiming_uniform(2, 3).shape
         (2, 3)
         """
-        wanted = sizes(shape, "kaiming_uniform")
+        wanted, a = sizes(shape, "kaiming_uniform"), number(a, "kaiming_uniform", "a")
         bound = math.sqrt(6 / ((1 + a * a) * max(1, prod(wanted[1:]))))
         return cls.uniform(*wanted, low=-bound, high=bound, dtype=dtype, device=device)
 
@@ -206,7 +212,7 @@ class RandomMixin(StatsMixin):
         >>> Tensor.kaiming_normal(2, 3).shape
         (2, 3)
         """
-        wanted = sizes(shape, "kaiming_normal")
+        wanted, a = sizes(shape, "kaiming_normal"), number(a, "kaiming_normal", "a")
         std = math.sqrt(2 / ((1 + a * a) * max(1, prod(wanted[1:]))))
         return cls.normal(*wanted, std=std, dtype=dtype, device=device)
 

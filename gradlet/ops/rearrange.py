@@ -10,6 +10,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
 from gradlet.ops.arguments import axis_number, integer, integers, pairs, sizes
 from gradlet.ops.math import MathMixin
+from gradlet.ops.movement import operand
 
 PAD_MODES: Final = ("constant", "reflect", "replicate", "circular")
 CAT_WIDTH: Final = 16
@@ -431,7 +432,7 @@ class RearrangeMixin(MathMixin):
         """
         if indexing not in ("ij", "xy"):
             raise ArgumentError(f"meshgrid: indexing {indexing!r} is not 'ij' or 'xy'")
-        parts = [p.flatten() for p in (self, *args)]
+        parts = [operand(p, "meshgrid", f"argument {i}").flatten() for i, p in enumerate((self, *args))]
         if indexing == "xy" and len(parts) > 1:
             parts[0], parts[1] = parts[1], parts[0]
         shape = tuple([p.shape[0] for p in parts])

@@ -203,7 +203,10 @@ class Tensor(Casts, Values, Gradients, Writing, public=True):
         elif isinstance(mask, list) and _first_element(mask).__class__ is bool:
             import numpy as np
 
+            hostdata.flatten(mask)  # refuses ragged lists
             array = np.array(mask)
+            if array.dtype.kind != "b":
+                return [], ()
         elif getattr(getattr(mask, "dtype", None), "kind", "") == "b" and hasattr(mask, "__array__"):
             array = mask
         else:
@@ -223,6 +226,8 @@ class Tensor(Casts, Values, Gradients, Writing, public=True):
         [1, 3]
         """
         execute.refuse_in_capture("masked_select", "use where(mask, x, 0)")
+        if not isinstance(mask, Tensor):
+            mask = self.from_data(mask)
         wide = mask.cast(dtypes.bool).broadcast_into(self.shape, "masked_select").contiguous().realize()
         return self.flatten()[wide.flatten()]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Self
 
 from gradlet.base.dtype import DType, dtypes
-from gradlet.base.errors import DTypeError, ShapeError
+from gradlet.base.errors import DeviceError, DTypeError, ShapeError
 from gradlet.engine import execute
 from gradlet.ops.movement import operand
 from gradlet.ops.op import Op
@@ -89,7 +89,12 @@ class Values(LazyTensor):
         flat = hostdata.to_array(memory, base.dtype, base.arg.size)
         if all(op is Op.RESHAPE for op, _ in steps):
             return flat.reshape(self.shape).copy()
-        return evaluate([self.uop], {base: flat})[0]
+        try:
+            return evaluate([self.uop], {base: flat})[0]
+        except MemoryError as error:
+            raise DeviceError(
+                f"numpy: no memory for a value of shape {self.shape}: {error}; read a part of it"
+            ) from None
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         array = self.numpy()

@@ -12,6 +12,8 @@ from tests.errors.table import Row, check
 
 X = Tensor([[1.0, 2.0], [3.0, 4.0]])
 I32 = Tensor([1, 2, 3])
+A = Tensor.zeros(2, 3)
+B = Tensor.zeros(4, 5)
 
 MISTAKES: list[Row] = [
     (lambda: X + "a", DTypeError, "an operand of type str is no number or tensor"),
@@ -40,6 +42,18 @@ MISTAKES: list[Row] = [
     (lambda: Tensor.einsum(X, X), ArgumentError, "einsum: formula must be text"),
     (lambda: Tensor.einsum("ij,jk->ik", X, 3), DTypeError, "einsum: operand 1 must be a Tensor"),
     (lambda: Tensor.einsum("ij,jk->ik", X, I32), ShapeError, "einsum: 'jk' of"),
+    (lambda: A + B, ShapeError, r"add: shapes \(2, 3\) and \(4, 5\) do not broadcast"),
+    (lambda: A @ B, ShapeError, r"dot: shapes \(2, 3\) and \(4, 5\).*last axis of the first is 3"),
+    (lambda: A.sum(2), IndexingError, "sum: axis 2 is out of range for a tensor of 2 axes; use -2 to 1"),
+    (lambda: A.sum("x"), IndexingError, "axis must be an integer"),
+    (lambda: Tensor.zeros(0, 3).max(0), ShapeError, "no elements"),
+    (lambda: Tensor.zeros(0).argmax(), ShapeError, "no elements"),
+    (lambda: A + "x", DTypeError, "type str"),
+    (lambda: I32**-1, DTypeError, "cast the base"),
+    (lambda: Tensor.einsum("ij,jk->ik", A), ArgumentError, "2 operands, 1 tensors"),
+    (lambda: Tensor.einsum("ij->k", A), ArgumentError, "no operand has"),
+    (lambda: Tensor.einsum("ijk->i", A), ShapeError, "does not fit shape"),
+    (lambda: Tensor.einsum("ij,jk->ik", A, A), ShapeError, "letter 'j'"),
 ]
 
 

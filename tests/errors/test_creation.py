@@ -9,6 +9,8 @@ from gradlet import Tensor, Variable, dtypes
 from gradlet.base.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from tests.errors.table import Row, check
 
+A = Tensor.zeros(2, 3)
+
 MISTAKES: list[Row] = [
     (lambda: Tensor("abc"), DTypeError, "cannot make a tensor of str; use numbers"),
     (lambda: Tensor(["a"]), DTypeError, "cannot make a tensor of str"),
@@ -63,6 +65,13 @@ MISTAKES: list[Row] = [
     (lambda: Tensor([1.0]).cast(dtypes.index), DTypeError, "a type of the compiler"),
     (lambda: Tensor([1.0]).cast(dtypes.float32.vec(4)), DTypeError, "a type of the compiler"),
     (lambda: Tensor([1.0]).cast(None), DTypeError, "unknown data type None"),
+    (lambda: Tensor.arange(300, dtype="uint8"), DTypeError, "arange: 299 does not fit dtypes.uint8"),
+    (lambda: Tensor.arange(2**66), DTypeError, "arange: .* does not fit dtypes.int64"),
+    (lambda: Tensor.normal(2, std=-1), ArgumentError, "normal: std must not be negative"),
+    (lambda: Tensor.kaiming_uniform(2, 2, a="x"), ArgumentError, "kaiming_uniform: a must be a number"),
+    (lambda: Tensor.zeros(2**40, 2**40), ShapeError, r"zeros: .* elements, the most is 2\*\*62"),
+    (lambda: A.cast("float33"), DTypeError, "unknown data type"),
+    (lambda: Tensor.zeros(2, 5).bitcast("uint8").bitcast("int64"), ShapeError, "does not divide"),
 ]
 
 
@@ -80,3 +89,10 @@ def test_what_looks_odd_and_is_right() -> None:
     assert Tensor.full((1,), 2**40).tolist() == [2**40]
     assert Tensor.full((2,), np.float32(1.5)).tolist() == [1.5, 1.5]
     assert Tensor.full((), True).dtype is dtypes.bool
+
+
+def test_counting_far_takes_a_wider_type() -> None:
+    assert Tensor.arange(0, 2**40, 2**39).tolist() == [0, 2**39]
+    assert Tensor.arange(0, -(2**40), -(2**39)).dtype is dtypes.int64
+    assert Tensor.arange(2**31).dtype is dtypes.int32
+    assert Tensor.arange(256, dtype="uint8").tolist()[-1] == 255

@@ -11,6 +11,8 @@ from tests.errors.table import Row, check
 
 X = Tensor([[1.0, 2.0], [3.0, 4.0]])
 I32 = Tensor([1, 2, 3])
+A = Tensor.zeros(2, 3)
+V = Tensor.zeros(3)
 
 MISTAKES: list[Row] = [
     (lambda: X[5], IndexingError, "index 5 is out of range for axis 0 of size 2"),
@@ -41,6 +43,20 @@ MISTAKES: list[Row] = [
     (lambda: I32.one_hot(2.5), ArgumentError, "one_hot: num_classes must be an integer"),
     (lambda: X.topk(1.5), ArgumentError, "topk: k must be an integer, got 1.5"),
     (lambda: X.topk(9), ArgumentError, "topk: k is 9, but axis 1 has 2 elements"),
+    (lambda: X[[[True], [True, False]]], ShapeError, "nested lists are ragged"),
+    (lambda: A[2], IndexingError, "index 2 is out of range for axis 0 of size 2"),
+    (lambda: A[0, -4], IndexingError, "index -4 is out of range for axis 1 of size 3"),
+    (lambda: A[..., ...], IndexingError, r"one '\.\.\.'"),
+    (lambda: A["x"], IndexingError, "is no index"),
+    (lambda: A[::0], IndexingError, "step"),
+    (lambda: A[[0, 2]], IndexingError, "index 2 is out of range for axis 0"),
+    (lambda: A[[0.5]], IndexingError, "use integers"),
+    (lambda: A[V], IndexingError, "cast it to an integer"),
+    (lambda: A[A > 0], IndexingError, "masked_select"),
+    (lambda: A[[0, 1], [0, 1, 2]], ShapeError, "index: shapes"),
+    (lambda: A.gather(0, A), IndexingError, "must hold integers"),
+    (lambda: A.one_hot(3), ArgumentError, "integers"),
+    (lambda: A.topk(7), ArgumentError, "k is 7"),
 ]
 
 
@@ -61,6 +77,8 @@ def test_masks_that_fit() -> None:
     assert t[pair].tolist() == x[pair].tolist()
     assert t[pair, 1].tolist() == x[pair, 1].tolist()
     assert t[Tensor([False, False])].shape == (0, 3, 4)
+    assert t[[True, 0]].tolist() == x[[1, 0]].tolist()  # a list with a number in it holds numbers
+    assert Tensor([1, 2]).masked_select([True, False]).tolist() == [1]
 
 
 def test_writing_with_a_mask_that_does_not_fit() -> None:

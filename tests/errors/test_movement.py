@@ -9,6 +9,9 @@ from gradlet.base.errors import ArgumentError, DTypeError, IndexingError, ShapeE
 from tests.errors.table import Row, check
 
 X = Tensor([[1.0, 2.0], [3.0, 4.0]])
+A = Tensor.zeros(2, 3)
+B = Tensor.zeros(4, 5)
+V = Tensor.zeros(3)
 
 MISTAKES: list[Row] = [
     (lambda: X.reshape(3), ShapeError, r"reshape: shape \(2, 2\) has 4 elements, \(3,\) has 3.*use -1"),
@@ -55,6 +58,28 @@ MISTAKES: list[Row] = [
     (lambda: X.diagonal(0, 0, 0), ArgumentError, "diagonal: dim1=0 and dim2=0 name the same axis"),
     (lambda: X.rearrange(3), ArgumentError, "rearrange: 3 needs one '->'"),
     (lambda: X.rearrange("(a c) b -> a b c", c="q"), ArgumentError, "rearrange: c must be an integer"),
+    (lambda: X.expand(2**70, 2, 2), ShapeError, r"expand: .* the most is 2\*\*62"),
+    (lambda: X.repeat(2**40, 2**40), ShapeError, r"the most is 2\*\*62"),
+    (lambda: X.pad((2**63, 0)), ShapeError, r"pad: .* the most is 2\*\*62"),
+    (lambda: X.meshgrid(3), DTypeError, "meshgrid: argument 1 must be a Tensor"),
+    (lambda: A.reshape(4, 2), ShapeError, r"reshape: shape \(2, 3\) has 6 elements, \(4, 2\) has 8"),
+    (lambda: A.reshape(-1, -1), ShapeError, "only one size may be -1"),
+    (lambda: A.reshape(-1, 4), ShapeError, "do not divide"),
+    (lambda: A.reshape("x"), ShapeError, "expected integers"),
+    (lambda: A.expand(2, 4), ShapeError, r"expand: shape \(2, 3\) does not expand to \(2, 4\)"),
+    (lambda: A.expand(3), ShapeError, "more axes"),
+    (lambda: A.permute(0, 2), IndexingError, "axis 2 is out of range"),
+    (lambda: A.shrink(((0, 3), None)), ShapeError, r"\[0, 3\) is not inside axis 0 of size 2"),
+    (lambda: A.pad((1, 2, 3)), ShapeError, "pad"),
+    (lambda: A.pad((1, 2), mode="mirror"), ArgumentError, "mode 'mirror'"),
+    (lambda: A.pad((4, 0), mode="reflect"), ShapeError, "reflect"),
+    (lambda: A.cat(B), ShapeError, r"cat: shapes \(2, 3\) and \(4, 5\)"),
+    (lambda: A.stack(V), ShapeError, "stack: shapes"),
+    (lambda: A.cat("x"), DTypeError, "argument 1 is str"),
+    (lambda: Tensor(1).cat(Tensor(2)), ShapeError, "use stack"),
+    (lambda: A.split(0), ShapeError, "positive"),
+    (lambda: A.rearrange("a b -> a c"), ArgumentError, "every axis once"),
+    (lambda: A.tril().diag(), ShapeError, "vector"),
 ]
 
 

@@ -13,6 +13,8 @@ from tests.errors.table import Row, check
 IMAGE, WEIGHT = Tensor.ones(1, 1, 4, 4), Tensor.ones(1, 1, 3, 3)
 GROUPED, GROUP_WEIGHT = Tensor.ones(1, 4, 4, 4), Tensor.ones(4, 2, 3, 3)
 X, CLASSES = Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor([0, 1])
+A = Tensor.zeros(2, 3)
+V = Tensor.zeros(3)
 
 MISTAKES: list[Row] = [
     (lambda: IMAGE.conv2d(None), DTypeError, "conv2d: weight must be a Tensor"),
@@ -57,6 +59,25 @@ MISTAKES: list[Row] = [
     (lambda: Tensor(1.0).sparse_categorical_crossentropy(Tensor(1)), ShapeError, "needs an axis of classes"),
     (lambda: Tensor(1.0).nll_loss(Tensor(1)), ShapeError, "nll_loss: needs an axis of classes"),
     (lambda: X.nll_loss(CLASSES, weight=Tensor([1.0])), ShapeError, "nll_loss: weight of shape"),
+    (lambda: X.batchnorm(None, None, None, X), DTypeError, "batchnorm: mean must be a Tensor"),
+    (
+        lambda: X.batchnorm(None, None, Tensor.ones(3), Tensor.ones(2)),
+        ShapeError,
+        "batchnorm: mean has 3 entries, axis 1 has 2",
+    ),
+    (lambda: X.celu(0), ArgumentError, "celu: alpha must not be 0"),
+    (lambda: X.softplus(beta=0), ArgumentError, "softplus: beta must not be 0"),
+    (lambda: X.hardtanh(3, 1), ArgumentError, "hardtanh: min_val 3 is above max_val 1"),
+    (lambda: A.conv2d(Tensor.zeros(1, 1, 3, 3)), ShapeError, "conv2d: input"),
+    (lambda: Tensor.zeros(1, 2, 5, 5).conv2d(Tensor.zeros(4, 3, 3, 3)), ShapeError, "2 channels, weight"),
+    (lambda: Tensor.zeros(1, 1, 2, 2).conv2d(Tensor.zeros(1, 1, 3, 3)), ShapeError, "does not fit the padded input"),
+    (lambda: Tensor.zeros(1, 1, 4, 4).conv2d(Tensor.zeros(1, 1, 3, 3), stride=(1, 2, 3)), ShapeError, "stride"),
+    (lambda: Tensor.zeros(1, 1, 4, 4).max_pool2d(5), ShapeError, "max_pool2d"),
+    (lambda: A.cross_entropy(Tensor([1, 2, 3])), ShapeError, "cross_entropy"),
+    (lambda: A.cross_entropy(Tensor([1, 0]), reduction="avg"), ArgumentError, "reduction 'avg'"),
+    (lambda: A.sparse_categorical_crossentropy(V), ShapeError, r"\(2,\)"),
+    (lambda: A.sparse_categorical_crossentropy(Tensor([0.5, 1.0])), DTypeError, "integers"),
+    (lambda: A.gelu("erf"), ArgumentError, "'tanh' or 'none'"),
 ]
 
 

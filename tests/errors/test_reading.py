@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gradlet import Tensor
-from gradlet.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
+from gradlet.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError, UserError
 from tests.errors.table import Row, check
 
 X = Tensor([[1.0, 2.0], [3.0, 4.0]])
 I32 = Tensor([1, 2, 3])
+A = Tensor.zeros(2, 3)
+B = Tensor.zeros(4, 5)
 
 MISTAKES: list[Row] = [
     (lambda: X.item(), ShapeError, r"item: shape \(2, 2\) has 4 elements, not 1; use tolist"),
@@ -31,6 +33,9 @@ MISTAKES: list[Row] = [
     (lambda: X.sum().gradient(3), DTypeError, "gradient: target 0 must be a Tensor, got int"),
     (lambda: X.sum().gradient(I32), GradientError, "only floats have gradients"),
     (lambda: X.sum().gradient(Tensor([1.0])), GradientError, "does not depend on target 0"),
+    (lambda: A.assign(B), ShapeError, "assign"),
+    (lambda: A.assign(Tensor.zeros(2, 3, dtype="int32")), DTypeError, "cast it first"),
+    (lambda: A.sum().gradient(Tensor.ones(3)), GradientError, "does not depend on target 0"),
 ]
 
 
@@ -44,3 +49,15 @@ def test_one_element_is_a_python_number() -> None:
     assert float(Tensor(3)) == 3.0
     assert list(range(Tensor(2))) == [0, 1]
     assert ["a", "b"][Tensor(1)] == "b"
+
+
+def test_a_mistake_in_place_leaves_the_tensor_alone() -> None:
+    x = Tensor([1, 2, 3])
+    for write in (lambda: x.__setitem__(5, 1), lambda: x.__setitem__(slice(0, 2), Tensor([1, 2, 3]))):
+        with pytest.raises(UserError):
+            write()
+    with pytest.raises(ShapeError):
+        x += Tensor([[1], [2]])
+    with pytest.raises(DTypeError):
+        x /= 2
+    assert x.tolist() == [1, 2, 3]
