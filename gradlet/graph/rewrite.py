@@ -270,27 +270,46 @@ def rewrite(nodes: UOp | Iterable[UOp], rules: RuleSet, context: Any = None) -> 
     return results[0] if isinstance(nodes, UOp) else results
 
 
+_MOST_DIRECT: Final = 32
+
+
 def normalizer(rules: RuleSet) -> Callable[[UOp], UOp]:
     """`rewrite` by a context-free set as a function for nodes whose sources are final: rules applied while building.
 
     It keeps the settings and observers of the moment it is made.
     """
     matchers = rules.matchers()
-    bit = matchers.stable_bit()
+    bit, mask = matchers.stable_bit(), matchers.mask
 
     def normal(node: UOp) -> UOp:
         if node.stable & bit:
             return node
         for source in node.src:
-            if not source.stable & bit:
+            if not source.stable & bit and source.mask & mask:
                 return rewrite(node, rules)
         matcher = matchers[node.sig]
         if matcher is not None:
             result = matcher(node, None)
             if result is not None:
-                return rewrite(result, rules)
+                return settled(result)
         node.stable |= bit
         return node
+
+    def settled(node: UOp) -> UOp:
+        """The final form of what a rule made, mostly one node over final ones."""
+        for _ in range(_MOST_DIRECT):
+            if node.stable & bit:
+                return node
+            for source in node.src:
+                if not source.stable & bit and source.mask & mask:
+                    return rewrite(node, rules)
+            matcher = matchers[node.sig]
+            result = matcher(node, None) if matcher is not None else None
+            if result is None:
+                node.stable |= bit
+                return node
+            node = result
+        return rewrite(node, rules)  # which tells rules that run in a circle
 
     return normal
 

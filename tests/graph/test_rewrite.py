@@ -227,6 +227,15 @@ def test_normalizer_is_rewrite_and_marks_what_is_final(bits):
     assert counter.calls == 1
 
 
+def test_normalizer_follows_many_steps_and_reports_circles(bits):
+    a = variable("normal steps")
+    down = Rule(x + c, lambda x, c: x + (c.arg - 1) if c.arg > 0 else x * 5)
+    assert normalizer(RuleSet("steps", "removes", [down]))(a + 100) is a * 5
+    turn = RuleSet("circle", "reorders", [Rule(x + 1, x + 2), Rule(x + 2, x + 1)])
+    with pytest.raises(RewriteError, match="circle"):
+        normalizer(turn)(a + 1)
+
+
 # stable bits
 class Counting:
     """A rule that counts how often it is asked and never matches."""
