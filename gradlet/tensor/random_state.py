@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from gradlet.base.dtype import dtypes
-from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp, mk
+from gradlet.ops.arguments import integer
 from gradlet.ops.op import Op, VariableArg
 
 WORD: Final = 2**32
@@ -18,15 +18,13 @@ _draws: int = 0
 
 
 def set_seed(seed: int) -> None:
-    """Start the sequence of draws that belongs to this seed.
+    """Start the sequence of draws that belongs to this seed; seeds count modulo 2**64.
 
     Raises:
         ArgumentError: not an integer.
     """
     global _seed, _draws
-    if not isinstance(seed, int):
-        raise ArgumentError(f"manual_seed: seed must be an integer, got {seed!r}")
-    _seed, _draws = seed % 2**64, 0
+    _seed, _draws = integer(seed, "manual_seed", "seed") % 2**64, 0
 
 
 def draws() -> int:

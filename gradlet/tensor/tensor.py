@@ -9,10 +9,11 @@ broadcast. A lazy value sees its inputs as they were when it was built: writing 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import wraps
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 from gradlet.base.dtype import DType, bool_type, dtypes, int_type, to_dtype
 from gradlet.base.errors import ArgumentError, DTypeError, IndexingError, JitError, ShapeError
@@ -29,6 +30,10 @@ from gradlet.tensor.gradient import Gradients
 from gradlet.tensor.nodes import node_cast, place_of
 from gradlet.tensor.values import Values
 from gradlet.tensor.writing import Writing
+
+
+# The names of the variables that constants and random draws stand on.
+RESERVED_NAMES: Final = re.compile(r"(const|draw|seed)\d+[ab]?")
 
 
 class Tensor(Casts, Values, Gradients, Writing, public=True):
@@ -121,7 +126,7 @@ class Tensor(Casts, Values, Gradients, Writing, public=True):
     # settings of all tensors
     @staticmethod
     def manual_seed(seed: int_type = 0) -> None:
-        """Start the sequence of random draws that belongs to this seed.
+        """Start the sequence of random draws that belongs to this seed; seeds count modulo 2**64.
 
         Raises:
             ArgumentError: not an integer.
@@ -316,4 +321,6 @@ def Variable(name: str, min_val: int_type, max_val: int_type) -> UOp:
     """
     if not isinstance(name, str) or not name:
         raise ArgumentError(f"Variable: name must be text, got {name!r}")
+    if RESERVED_NAMES.fullmatch(name):
+        raise ArgumentError(f"Variable: the name {name!r} is used for constants and random numbers; take another")
     return UOp.variable(name, integer(min_val, "Variable", "min_val"), integer(max_val, "Variable", "max_val"))

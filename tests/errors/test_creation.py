@@ -55,6 +55,7 @@ MISTAKES: list[Row] = [
     (lambda: Tensor([1.0]).multinomial(0), ArgumentError, "multinomial: num_samples must be at least 1"),
     (lambda: Tensor.zeros(0).multinomial(1), ShapeError, "multinomial: .*at least one weight"),
     (lambda: Variable(3, 1, 10), ArgumentError, "Variable: name must be text"),
+    (lambda: Variable("draw0", 1, 10), ArgumentError, "Variable: the name 'draw0' is used for"),
     (lambda: Variable("n", "a", 10), ArgumentError, "Variable: min_val must be an integer"),
     (lambda: Variable("n", 3, 1), ArgumentError, r"the range \[3, 1\] is empty"),
     (lambda: Variable("n", 1, 10).bind("x"), ArgumentError, "bind: value must be an integer"),
