@@ -31,7 +31,6 @@ from gradlet.tensor.nodes import node_cast, place_of
 from gradlet.tensor.values import Values
 from gradlet.tensor.writing import Writing
 
-
 # The names of the variables that constants and random draws stand on.
 RESERVED_NAMES: Final = re.compile(r"(const|draw|seed)\d+[ab]?")
 
