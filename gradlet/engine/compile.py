@@ -89,8 +89,3 @@ def build_kernel(ast: UOp, device: str) -> Kernel:
     code = backend.compile(linear)
     program = backend.load(linear.name, code, linear)
     return CompiledKernel(linear.name, linear.flops, linear.bytes, linear, program)
-
-
-def forget_kernels() -> None:
-    """Drop every kernel of this process (tests and benchmarks of compile time)."""
-    _kernels.clear()

@@ -2,7 +2,8 @@
 
 A register tile reads a few rows of the left factor along the contracted axis, and a strip of columns of the right one.
 In a wide matrix the rows of such a strip lie far apart: power-of-two distances fall into the same few sets of the
-cache, and every row is another page. A copy whose strips are contiguous costs a few percent of the product and removes both.
+cache, and every row is another page. A copy whose strips are contiguous costs a few percent of the product and removes
+both.
 (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.)
 """
 
