@@ -50,11 +50,6 @@ def render(program: LinearProgram, target: Target) -> str:
     return _Kernel(program, target).render()
 
 
-def entry_name(program: LinearProgram) -> str:
-    """Name of the function in the object code."""
-    return program.name
-
-
 @dataclass
 class _Loop:
     """An open loop, and the accumulators that its iterations hand on."""
