@@ -84,7 +84,6 @@ def environment(name: str, cache: str) -> dict[str, str]:
     """A fixed environment with its own, possibly empty, cache folder."""
     kept = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG", "CC", "LD_LIBRARY_PATH")}
     kept |= {"DEV": "CPU", "XDG_CACHE_HOME": cache, "BENCH_THREADS": "1", "OMP_NUM_THREADS": "1", "NUM_THREADS": "1"}
-    kept |= {"SCHEDULE_CACHE": "0", "SCACHE": "0"}
     kept["PYTHONPATH"] = str(harness.HERE.parent) if name == "gradlet" else ""
     return kept
 
@@ -168,7 +167,8 @@ def scheduling(names: list[str], pythons: dict[str, str]) -> list[str]:
         code = SCHEDULE.replace("PACKAGE", name).replace("HERE", repr(str(harness.HERE)))
         with tempfile.TemporaryDirectory() as cache:
             try:
-                found = json.loads(wall(pythons[name], code, environment(name, cache))[1].splitlines()[-1])
+                uncached = {**environment(name, cache), "SCHEDULE_CACHE": "0", "SCACHE": "0"}
+                found = json.loads(wall(pythons[name], code, uncached)[1].splitlines()[-1])
             except harness.MeasurementError as error:
                 lines.append(f"| {name} | failed: {error} | - | - | - |")
                 continue
