@@ -31,8 +31,8 @@ PEERS = ("torch", "tinygrad")
 # Two 512-bit fused multiply-adds a cycle at a clock no processor of today holds: above it a measurement is wrong.
 CEILING_FLOPS_PER_THREAD = 64 * 4.5e9
 BURN_LIMIT = 0.5
-QUIET_CORES = 0.15  # what the rest of the system may use while a round begins
-PATIENCE = 120.0  # seconds that one table may spend waiting for that
+QUIET_CORES = 0.25  # what the rest of the system may use while a round begins
+PATIENCE = 60.0  # seconds that one table may spend waiting for that
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUM_THREADS", "NUM_CPU_THREADS")
 _KEEP_PAGES = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(256 << 20)}
 
@@ -127,10 +127,10 @@ class Quiet:
                 self.disturbed += 1
                 return
             time.sleep(0.5)
-            self.patience -= 0.55
+            self.patience -= 0.6
 
 
-def busy_cores(sample: float = 0.05) -> float:
+def busy_cores(sample: float = 0.1) -> float:
     """How many cores computed during the sample, all processes together; 0 where the system does not say."""
     try:
         before = _cpu_ticks()
