@@ -48,7 +48,7 @@ def graph_core(peers: str | None) -> str:
     environment = {**os.environ, "PYTHONPATH": str(harness.HERE.parent), "DEV": "CPU"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1200)
     remark = f"\n\n{done.stderr.strip().splitlines()[-1]}" if done.returncode and done.stderr.strip() else ""
-    return done.stdout.strip() + remark
+    return f"```\n{done.stdout.strip()}\n```{remark}"
 
 
 def main() -> None:
