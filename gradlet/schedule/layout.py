@@ -64,7 +64,9 @@ def _lay_out(node: UOp, target: Target) -> UOp:
     *outer, columns, depth = product.shape
     strip = target.lanes(dtypes.float32) * (4 if target.vector_registers >= 32 else 2)
     too_large = target.l2_bytes // 2
-    if prod(outer) < MIN_ROWS or columns % strip or columns * depth * 4 <= too_large:
+    # Where the contracted axis is the contiguous one, strips also spare gathering lanes.
+    worth_it = target.l2_bytes // 8 if _is_row_major(right) else too_large
+    if prod(outer) < MIN_ROWS or columns % strip or columns * depth * 4 <= worth_it:
         return node
     right = _in_strips(right, strip)
     if prod(outer) * depth * 4 > too_large and not _is_row_major(left):

@@ -38,6 +38,11 @@ def test_large_right_factor_is_copied_either_way_round() -> None:
     assert copies(memory(64, 256) @ memory(1024, 256).T) == 1
 
 
+def test_smaller_right_factor_is_copied_where_its_columns_are_not_contiguous() -> None:
+    assert copies(memory(64, 256) @ memory(256, 320)) == 0
+    assert copies(memory(64, 256) @ memory(320, 256).T) == 1
+
+
 def test_transposed_left_factor_is_copied_where_it_is_large_too() -> None:
     assert copies(memory(256, 1024).T @ memory(256, 1024)) == 2
     assert copies(memory(256, 64).T @ memory(256, 1024)) == 1
