@@ -332,7 +332,10 @@ def _memory(kernel: Kernel, param: UOp, snapshot: bool) -> Array:
     if slot >= len(kernel.arrays):
         raise CompilerError(f"no array given for parameter {slot}")
     array = kernel.snapshots.get(slot, kernel.arrays[slot]) if snapshot else kernel.arrays[slot]
-    return np.asarray(array.view(numeric.storage_type(param.dtype)))
+    storage = np.dtype(numeric.storage_type(param.dtype))
+    # Memory that is reused may be larger than this parameter, and of another type.
+    used = array.view(np.uint8)[: param.arg.size * storage.itemsize]
+    return np.asarray(used.view(storage))
 
 
 def _load(kernel: Kernel, node: UOp, address: Address, otherwise: Array | None) -> Array:

@@ -95,8 +95,12 @@ class Cell:
         return self.out_points * self.root.dtype.itemsize
 
 
-def make_cells(steps: Steps, target_of: Callable[[str], Target]) -> list[Cell]:
-    """Every step in exactly one cell, cells in topological order of their roots."""
+def make_cells(steps: Steps, target_of: Callable[[str], Target], careful: bool = False) -> list[Cell]:
+    """Every step in exactly one cell, cells in topological order of their roots.
+
+    With `careful`, a step that has to run before a write joins no cell but that write's, so that cells cannot come to
+    wait for each other (two writes that each overwrite what the other's cell reads).
+    """
     readers: dict[UOp, list[UOp]] = {}
     for writer, first in steps.before.items():
         for reader in first:
@@ -104,7 +108,7 @@ def make_cells(steps: Steps, target_of: Callable[[str], Target]) -> list[Cell]:
     cell_of: dict[UOp, Cell] = {}
     cells: list[Cell] = []
     for step in reversed(steps.order):
-        cell = _home(step, steps, cell_of, readers, target_of)
+        cell = _home(step, steps, cell_of, readers, target_of, careful)
         if cell is None:
             cell = Cell(0, step)
             cells.append(cell)
@@ -142,6 +146,7 @@ def _home(
     cell_of: dict[UOp, Cell],
     readers: dict[UOp, list[UOp]],
     target_of: Callable[[str], Target],
+    careful: bool,
 ) -> Cell | None:
     """The cell that a step joins for certain."""
     users = steps.users[step]
@@ -153,7 +158,7 @@ def _home(
     if steps.devices[step] != steps.devices[cell.root]:
         return None
     # The writer of what this step reads comes after the whole cell: fine unless the cell may wait for that writer.
-    if any(w is not cell.root and not steps.is_last(w) for w in readers.get(step, ())):
+    if any(w is not cell.root and (careful or not steps.is_last(w)) for w in readers.get(step, ())):
         return None
     if len(cell.members) >= MAX_STEPS:
         return None

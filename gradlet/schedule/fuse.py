@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gradlet.base import settings
+from gradlet.base.errors import CompilerError
 from gradlet.graph.node import UOp
 from gradlet.schedule.acyclic import Acyclic
 from gradlet.schedule.cells import Cell, make_cells
@@ -53,13 +54,34 @@ class Search:
 
     def __init__(self, steps: Steps, target_of: Callable[[str], Target]) -> None:
         self.steps = steps
-        self.cells = make_cells(steps, target_of)
         self.pricers: dict[str, Pricer] = {}
         self.target_of = target_of
-        self.home = {step: cell.number for cell in self.cells for step in cell.members}
-        self.users: list[list[int]] = [[] for _ in self.cells]
+        try:
+            self.graph = self.connect(make_cells(steps, target_of))
+        except CompilerError:
+            self.graph = self.connect(make_cells(steps, target_of, careful=True))
+        self.owner = list(range(len(self.cells)))
+        self.kernels = [Kernel([cell]) for cell in self.cells]
+        self.siblings = self.find_siblings()
+        self.copied: set[int] = set()  # cells that every kernel which needs them computes itself
+        self.readers = {r for first in steps.before.values() for r in first}
+        self.heap: list[tuple[int, int, int, int, int]] = []
+        for kernel in self.kernels:
+            kernel.stored = self.stored_cells(kernel.cells)
+            kernel.verdict = self.price(kernel.cells, kernel.stored)
+
+    def connect(self, cells: list[Cell]) -> Acyclic:
+        """Take these cells, and say which has to run before which.
+
+        Raises:
+            CompilerError: they wait for each other.
+        """
+        steps = self.steps
+        self.cells = cells
+        self.home = {step: cell.number for cell in cells for step in cell.members}
+        self.users: list[list[int]] = [[] for _ in cells]
         edges: list[tuple[int, int]] = []
-        for cell in self.cells:
+        for cell in cells:
             for source in dict.fromkeys([r.source for r in cell.reads]):
                 maker = self.home.get(source)
                 if maker is not None:
@@ -70,16 +92,7 @@ class Search:
                 edges.append((self.home[version], cell.number))
             for reader in steps.before.get(cell.root, ()):
                 edges.append((self.home[reader], cell.number))
-        self.graph = Acyclic(len(self.cells), edges)
-        self.owner = list(range(len(self.cells)))
-        self.kernels = [Kernel([cell]) for cell in self.cells]
-        self.siblings = self.find_siblings()
-        self.copied: set[int] = set()  # cells that every kernel which needs them computes itself
-        self.readers = {r for first in steps.before.values() for r in first}
-        self.heap: list[tuple[int, int, int, int, int]] = []
-        for kernel in self.kernels:
-            kernel.stored = self.stored_cells(kernel.cells)
-            kernel.verdict = self.price(kernel.cells, kernel.stored)
+        return Acyclic(len(cells), edges)
 
     def run(self) -> list[Group]:
         """Merge until nothing gains."""

@@ -191,3 +191,14 @@ def test_deep_kernel_does_not_recurse():
     out = np.zeros(2, np.float32)
     run_kernel(sink(store(param(0, 2), i, value)), [out, np.zeros(2, np.float32)], {})
     assert out.tolist() == [20_000, 20_000]
+
+
+def test_memory_larger_than_the_parameter_and_of_another_type() -> None:
+    """A scheduler lets buffers share memory: the array may have more bytes, and not a whole number of elements."""
+    number = mk(Op.RANGE, dtypes.index, (UOp.const(dtypes.index, 6),), RangeArg(0, AxisKind.LOOP))
+    address = mk(Op.INDEX, dtypes.float32, (mk(Op.PARAM, dtypes.float32, (), ParamArg(0, 6)), number), None)
+    value = mk(Op.CAST, dtypes.float32, (number,), None)
+    store = mk(Op.STORE, dtypes.void, (address, value), None)
+    memory = np.zeros(27, np.bool_)
+    run_kernel(mk(Op.SINK, dtypes.void, (store,), KernelArg("e_6")), [memory], {})
+    np.testing.assert_array_equal(memory.view(np.uint8)[:24].view(np.float32), np.arange(6))
