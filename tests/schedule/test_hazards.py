@@ -193,6 +193,11 @@ def test_many_random_programs() -> None:
         run_program(seed)
 
 
+def test_cells_that_would_wait_for_each_other() -> None:
+    """Found by the long run: two cells each read what a write in the other one overwrites."""
+    run_program(4626)
+
+
 # known cases
 def grid() -> UOp:
     return tensor(3, 3)
