@@ -50,16 +50,24 @@ class Guards:
             self._object(type(function).__name__, function, depth)
             return
         for name, cell in zip(code.co_freevars, plain.__closure__ or (), strict=True):
-            try:
-                value = cell.cell_contents
-            except ValueError:
-                continue  # not assigned yet
-            self._value(name, value, depth)
+            if has_value(cell):
+                self._value(name, cell.cell_contents, depth)
         for default in (*(plain.__defaults__ or ()), *(plain.__kwdefaults__ or {}).values()):
             self._value(f"default of {plain.__name__}", default, depth)
-        for name in global_names(code):
+        names = global_names(code)
+        for name in names:
             if name in plain.__globals__:
                 self._value(name, plain.__globals__[name], depth)
+                self._module(name, plain.__globals__[name], names, depth)
+        for name, cell in zip(code.co_freevars, plain.__closure__ or (), strict=True):
+            self._module(name, cell.cell_contents if has_value(cell) else None, names, depth)
+
+    def _module(self, path: str, value: Any, names: tuple[str, ...], depth: int) -> None:
+        """Of a module, what the function names: `settings.rate`. Whole modules would be far too much to look at."""
+        if isinstance(value, types.ModuleType) and not is_ours(value) and depth < DEPTH:
+            for name in names:
+                if name in vars(value):
+                    self._value(f"{path}.{name}", vars(value)[name], depth + 1)
 
     def _value(self, path: str, value: Any, depth: int) -> None:
         if isinstance(value, SIMPLE):
@@ -77,6 +85,8 @@ class Guards:
             self.values[path] = len(value)
             for name, item in value.items():
                 self._value(f"{path}[{name!r}]", item, depth + 1)
+        elif isinstance(value, (set, frozenset)):
+            self.values[path] = tuple(sorted(repr(item) for item in value))
         elif is_ours(value):
             self._object(path, value, depth)
         elif isinstance(value, type):
@@ -88,9 +98,12 @@ class Guards:
 
     def _class(self, path: str, value: type) -> None:
         """Plain class attributes, as in `class Config: rate = 0.1`."""
-        for name, item in vars(value).items():
-            if not name.startswith("__") and isinstance(item, SIMPLE):
-                self.values[f"{path}.{name}"] = (type(item).__name__, repr(item))
+        for base in reversed(value.__mro__):  # an attribute of a derived class hides the base's
+            if is_ours(base):
+                continue
+            for name, item in vars(base).items():
+                if not name.startswith("__") and isinstance(item, SIMPLE):
+                    self.values[f"{path}.{name}"] = (type(item).__name__, repr(item))
 
     def _object(self, path: str, value: Any, depth: int) -> None:
         if value is None or id(value) in self._seen:
@@ -108,8 +121,19 @@ class Guards:
             self._value(f"{path}.{name}", item, depth + 1)
 
 
+def has_value(cell: types.CellType) -> bool:
+    """Whether a closed-over name has been assigned yet."""
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
 def is_ours(value: Any) -> bool:
     """Whether a function, class or object is the framework's own code, or Python's, whose classes do not change."""
+    if isinstance(value, types.ModuleType):
+        return value.__name__.partition(".")[0] == "gradlet"
     module = getattr(value, "__module__", None) or getattr(type(value), "__module__", None) or ""
     return module == "builtins" or module.partition(".")[0] == "gradlet"
 

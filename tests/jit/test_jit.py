@@ -1,6 +1,7 @@
 """The jit's contract, from the outside: right on every call, or a JitError on the first wrong one."""
 
 import gc
+import types
 from itertools import count
 
 import numpy as np
@@ -615,3 +616,29 @@ def test_numpy_scalar_is_a_guard():
     assert function(Tensor([1.0])).item() == 2
     rate = np.float32(3)
     assert function(Tensor([1.0])).item() == 3
+
+
+def test_module_attributes_base_classes_and_sets_are_guards():
+    settings = types.ModuleType("settings")
+    settings.rate = 2.0
+
+    class Base:
+        rate = 2.0
+
+    class Config(Base):
+        pass
+
+    chosen = {1}
+    functions = [
+        jit(lambda x: x * settings.rate),
+        jit(lambda x: x * Config.rate),
+        jit(lambda x: x * (2.0 if 1 in chosen else 3.0)),
+    ]
+    x = Tensor([1.0])
+    for _ in range(2):
+        assert [f(x).item() for f in functions] == [2, 2, 2]
+    settings.rate = Base.rate = 3.0
+    chosen.clear()
+    assert [f(x).item() for f in functions] == [3, 3, 3]
+    Config.rate = 4.0
+    assert functions[1](x).item() == 4
