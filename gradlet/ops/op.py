@@ -6,7 +6,7 @@ Arguments are named tuples of ints, strings, ops and other interned values: hash
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from gradlet.base.dtype import DType
 
@@ -255,6 +255,37 @@ class KernelArg(NamedTuple):
     opts: tuple[Opt, ...] | None = None
 
 
+class BodyUse(NamedTuple):
+    """One run of a body inside a launch.
+
+    `body` is which source of the launch's SINK. `slots` has for each PARAM slot of the body the launch's buffer slot, or
+    -1 - k for scratch array k. `variables` has for each variable of the body (v0, v1, ...) the launch's variable number.
+    """
+
+    body: int
+    slots: tuple[int, ...]
+    variables: tuple[int, ...] = ()
+
+
+# One use is an ordinary kernel. Several are a region: every body has one PARALLEL range, of one size, the blocks; for
+# each block, in any order and on any core, the bodies run one after another on one core.
+LaunchSegment: TypeAlias = tuple[BodyUse, ...]
+# Segments of a stage are independent. A stage begins when the one before has ended everywhere.
+LaunchStage: TypeAlias = tuple[LaunchSegment, ...]
+
+
+class LaunchArg(NamedTuple):
+    """SINK of bodies: several kernels in one launch, its stages in order.
+
+    `scratch` has the bytes of each scratch array. A core has its own; it holds values from one body to the next of the
+    same block and nothing when a block begins.
+    """
+
+    name: str
+    stages: tuple[LaunchStage, ...]
+    scratch: tuple[int, ...] = ()
+
+
 class Stage(IntEnum):
     """Where in the pipeline a graph is; each has its own spec."""
 
@@ -335,7 +366,8 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.STORE: OpInfo(2, (K, L), None, "(index, value), dtype void"),
     Op.REDUCE: OpInfo(None, (K,), ReduceArg, "(value, *ranges): combine the value over the ranges"),
     Op.SINK: OpInfo(None, ANY, KernelArg, "(*stores): the kernel; its loops follow from the ranges used. For tensors: "
-                    "the roots of one schedule; (*kernels): its kernels in order"),
+                    "the roots of one schedule; (*kernels): its kernels in order, or with a LaunchArg the bodies of one "
+                    "launch"),
     Op.VECTORIZE: OpInfo(None, (K, L), None, "lanes from scalars; all the same scalar is a broadcast"),
     Op.EXTRACT: OpInfo(1, (K, L), LaneArg, "one lane of a vector"),
     Op.REDUCE_LANES: OpInfo(1, (K, L), ReduceArg, "combine the lanes of a vector to a scalar"),
