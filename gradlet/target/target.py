@@ -11,6 +11,8 @@ from gradlet.ops.op import Op
 
 _INTEGERS: Final = frozenset(d for d in dtypes.all() if d.is_int or d.is_bool) | {dtypes.index}
 _CPU_DTYPES: Final = _INTEGERS | {dtypes.float32, dtypes.float64}
+# More scratch than this saves no traffic worth having, whatever the cache.
+MAX_SCRATCH: Final = 1024 * 1024
 TRANSCENDENTAL: Final = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.POW})
 
 
@@ -32,7 +34,13 @@ class Target:
         llc_bytes: last cache before memory, shared.
         flops_per_second: peak of float32 with all cores.
         bytes_per_second: memory bandwidth with all cores.
-        launch_ps: cost of starting one kernel, in picoseconds.
+        core_bytes_per_second: memory bandwidth that one core reaches alone.
+        l2_bytes_per_second: bandwidth of the second cache, of all cores together.
+        launch_ps: cost of starting one kernel on all cores, in picoseconds.
+        inline_ps: cost of starting one kernel that the calling thread runs alone.
+        barrier_ps: cost of a stage's end inside one launch, where every core waits for all others.
+        scratch_bytes: fast memory of one core that a region may keep values in between its bodies; 0 where there is
+            none.
         fma: whether a multiply-add is one instruction.
         max_args: most buffers one kernel may take.
         max_threads: most lanes of a workgroup, 1 on a CPU.
@@ -54,7 +62,12 @@ class Target:
     llc_bytes: int
     flops_per_second: int
     bytes_per_second: int
+    core_bytes_per_second: int
+    l2_bytes_per_second: int
     launch_ps: int
+    inline_ps: int
+    barrier_ps: int
+    scratch_bytes: int
     fma: bool
     max_args: int
     max_threads: int
@@ -81,14 +94,21 @@ class Target:
         return scalar in self.native_dtypes
 
 
+def scratch_of(l2_bytes: int) -> int:
+    """Bytes of a core's second cache that a region may use: half of it, the rest holds what streams through."""
+    return min(l2_bytes // 2, MAX_SCRATCH)
+
+
 def _x86(name: str, cpu: str, features: str, vector_bits: int, vector_registers: int, fma: bool) -> Target:
     # Two vector units a core, each with a multiply and an add a clock; 2.5 GHz and four cores stand for any machine.
     flops = 4 * 2_500_000_000 * 2 * 2 * (vector_bits // 32)
     return Target(
         name=name, triple="x86_64-unknown-linux-gnu", cpu=cpu, features=features, kind="cpu", vector_bits=vector_bits,
         vector_registers=vector_registers, cores=4, l1_bytes=32 * 1024, l2_bytes=1024 * 1024,
-        llc_bytes=16 * 1024 * 1024, flops_per_second=flops, bytes_per_second=30_000_000_000, launch_ps=2_000_000,
-        fma=fma, max_args=4096, max_threads=1, native_dtypes=_CPU_DTYPES, converts_half=True, library=True,
+        llc_bytes=16 * 1024 * 1024, flops_per_second=flops, bytes_per_second=30_000_000_000,
+        core_bytes_per_second=15_000_000_000, l2_bytes_per_second=4 * 60_000_000_000, launch_ps=2_000_000,
+        inline_ps=1_000_000, barrier_ps=1_000_000, scratch_bytes=scratch_of(1024 * 1024), fma=fma, max_args=4096,
+        max_threads=1, native_dtypes=_CPU_DTYPES, converts_half=True, library=True,
     )  # fmt: skip
 
 
@@ -103,13 +123,15 @@ NEON: Final = replace(
 NVPTX: Final = Target(
     name="nvptx", triple="nvptx64-nvidia-cuda", cpu="sm_90", features="", kind="gpu", vector_bits=32,
     vector_registers=255, cores=132, l1_bytes=228 * 1024, l2_bytes=50 * 1024 * 1024, llc_bytes=50 * 1024 * 1024,
-    flops_per_second=60_000_000_000_000, bytes_per_second=3_000_000_000_000, launch_ps=3_000_000, fma=True,
-    max_args=500, max_threads=1024, native_dtypes=_CPU_DTYPES | {dtypes.float16},
-    converts_half=True, library=False,
+    flops_per_second=60_000_000_000_000, bytes_per_second=3_000_000_000_000,
+    core_bytes_per_second=50_000_000_000, l2_bytes_per_second=6_000_000_000_000, launch_ps=3_000_000,
+    inline_ps=3_000_000, barrier_ps=1_000_000, scratch_bytes=0, fma=True, max_args=500, max_threads=1024,
+    native_dtypes=_CPU_DTYPES | {dtypes.float16}, converts_half=True, library=False,
 )  # fmt: skip
 AMDGPU: Final = replace(
     NVPTX, name="amdgpu", triple="amdgcn-amd-amdhsa", cpu="gfx1100", vector_registers=256, cores=96,
     l1_bytes=64 * 1024, l2_bytes=6 * 1024 * 1024, llc_bytes=96 * 1024 * 1024, bytes_per_second=960_000_000_000,
+    core_bytes_per_second=20_000_000_000, l2_bytes_per_second=3_000_000_000_000,
 )  # fmt: skip
 
 TARGETS: Final[dict[str, Target]] = {t.name: t for t in (AVX512, AVX2, SSE, NEON, NVPTX, AMDGPU)}

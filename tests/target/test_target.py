@@ -9,7 +9,7 @@ import pytest
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.ops.op import Op
-from gradlet.target.target import AVX512, NVPTX, SSE, TARGETS, Target, by_name
+from gradlet.target.target import AVX512, MAX_SCRATCH, NVPTX, SSE, TARGETS, Target, by_name, scratch_of
 
 
 def test_targets_are_found_by_name() -> None:
@@ -44,3 +44,9 @@ def test_supports_says_what_must_be_decomposed() -> None:
 def test_a_target_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         AVX512.cores = 3  # type: ignore[misc]
+
+
+def test_a_region_may_use_half_of_the_second_cache() -> None:
+    assert scratch_of(512 * 1024) == 256 * 1024
+    assert scratch_of(16 * 1024 * 1024) == MAX_SCRATCH
+    assert NVPTX.scratch_bytes == 0 and AVX512.scratch_bytes == 512 * 1024

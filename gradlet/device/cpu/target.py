@@ -9,7 +9,7 @@ from functools import cache
 
 from gradlet.base import settings
 from gradlet.base.errors import DeviceError
-from gradlet.target.target import AVX2, AVX512, NEON, SSE, Target, by_name
+from gradlet.target.target import AVX2, AVX512, NEON, SSE, Target, by_name, scratch_of
 
 # What a processor must report to run the code of each level (`x86-64-v4` and `x86-64-v3`), beside the one before.
 _NEEDS_AVX512 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
@@ -50,7 +50,9 @@ def _target(asked: str, cores: int) -> Target:
     return replace(
         base, triple=_triple(base), cores=cores, l1_bytes=l1 or base.l1_bytes, l2_bytes=l2 or base.l2_bytes,
         llc_bytes=llc or base.llc_bytes, flops_per_second=base.flops_per_second // base.cores * cores,
-        bytes_per_second=min(4, cores) * 15_000_000_000,
+        bytes_per_second=min(4, cores) * base.core_bytes_per_second,
+        l2_bytes_per_second=base.l2_bytes_per_second // base.cores * cores,
+        scratch_bytes=scratch_of(l2 or base.l2_bytes),
     )  # fmt: skip
 
 
