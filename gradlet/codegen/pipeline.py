@@ -8,6 +8,7 @@ from typing import Final
 
 from gradlet.base.settings import NOOPT
 from gradlet.codegen import decompose_dtypes, decompose_ops, expand, linearize, loops, memory, reduce
+from gradlet.graph.launch import variables_in_order
 from gradlet.graph.node import UOp, no_gc, toposort
 from gradlet.graph.passes import Observer, Pass, Pipeline
 from gradlet.graph.program import LinearProgram
@@ -115,7 +116,7 @@ def describe(ast: UOp, sink: UOp, uops: tuple[UOp, ...]) -> LinearProgram:
     """The program with the facts about it that a launch needs."""
     nodes = toposort((ast,))
     params = {n.arg.slot: n for n in nodes if n.op is Op.PARAM}
-    variables = sorted((n for n in nodes if n.op is Op.VARIABLE), key=_variable_order)
+    variables = variables_in_order(nodes)
     grid = threads = 1
     for node in uops:
         if node.op is Op.RANGE and node.arg.kind is AxisKind.PARALLEL:
@@ -127,11 +128,6 @@ def describe(ast: UOp, sink: UOp, uops: tuple[UOp, ...]) -> LinearProgram:
     arg: KernelArg = sink.arg
     return LinearProgram(
         name=arg.name, uops=uops, params=tuple(params[slot] for slot in sorted(params)), written=written,
-        variables=tuple(variables), grid=grid, threads=threads, flops=work.flops, bytes=work.bytes,
+        variables=variables, grid=grid, threads=threads, flops=work.flops, bytes=work.bytes,
         opts=arg.opts or (),
     )  # fmt: skip
-
-
-def _variable_order(node: UOp) -> tuple[int, str]:
-    """v2 before v10."""
-    return len(node.arg.name), node.arg.name

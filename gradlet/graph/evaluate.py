@@ -1,9 +1,10 @@
-"""The reference evaluator, one entry a stage: `evaluate` (tensor), `run_kernel` (kernel), `run_linear` (linear)."""
+"""The reference evaluator, one entry a stage: `evaluate` (tensor), `run_kernel`, `run_launch` (kernel), `run_linear`."""
 
 from __future__ import annotations
 
 from gradlet.graph.evaluate_kernel import run_kernel
+from gradlet.graph.evaluate_launch import run_launch
 from gradlet.graph.evaluate_linear import run_linear
 from gradlet.graph.evaluate_tensor import evaluate
 
-__all__ = ["evaluate", "run_kernel", "run_linear"]
+__all__ = ["evaluate", "run_kernel", "run_launch", "run_linear"]

@@ -66,6 +66,12 @@ def run_kernel(sink: UOp, arrays: Sequence[Array], variables: Mapping[UOp, int] 
         arrays: memory by PARAM slot, contiguous; bfloat16 as uint16 bit patterns.
         variables: values of the kernel's VARIABLE nodes.
     """
+    kernel = prepare(sink, arrays, variables or {})
+    run_prepared(sink, kernel)
+
+
+def prepare(sink: UOp, arrays: Sequence[Array], variables: Mapping[UOp, int]) -> Kernel:
+    """What a kernel needs to run, all its ranges at full size; arguments as for `run_kernel`."""
     flat: list[Array] = []
     for slot, array in enumerate(arrays):
         if not array.flags.c_contiguous:
@@ -74,14 +80,19 @@ def run_kernel(sink: UOp, arrays: Sequence[Array], variables: Mapping[UOp, int] 
     order = toposort((sink,))
     open_ranges = ranges_of(order)
     ranges = sorted((n for n in order if n.op is Op.RANGE), key=lambda n: n.arg.number)
-    kernel = Kernel(flat, variables or {}, {r: i for i, r in enumerate(ranges)}, open_ranges)
+    kernel = Kernel(flat, variables, {r: i for i, r in enumerate(ranges)}, open_ranges)
+    for bound in ranges:
+        if open_ranges[bound.src[0]]:
+            raise CompilerError(f"the size of range {bound.arg.number} depends on another range")
+        size = compute(kernel, [bound.src[0]], {}, {})[bound.src[0]]
+        kernel.extents[bound] = (0, int(size.item()))
+    return kernel
+
+
+def run_prepared(sink: UOp, kernel: Kernel) -> None:
+    """Run all stores while the ranges run over `kernel.extents`."""
     with np.errstate(all="ignore"):
-        for bound in ranges:
-            if open_ranges[bound.src[0]]:
-                raise CompilerError(f"the size of range {bound.arg.number} depends on another range")
-            size = compute(kernel, [bound.src[0]], {}, {})[bound.src[0]]
-            kernel.extents[bound] = (0, int(size.item()))
-        for group in _store_groups(sink, open_ranges):
+        for group in _store_groups(sink, kernel.open_ranges):
             _run_group(kernel, group)
 
 

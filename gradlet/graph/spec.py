@@ -12,6 +12,7 @@ from typing import Any, Final
 from gradlet.base.dtype import as_scalar, dtypes
 from gradlet.base.errors import SpecError
 from gradlet.graph.node import UOp, toposort
+from gradlet.graph.launch import broken_launch_rule
 from gradlet.graph.program import LinearProgram
 from gradlet.graph.text import one_line
 from gradlet.ops.op import (
@@ -21,6 +22,7 @@ from gradlet.ops.op import (
     SCALAR_LEAVES,
     AxisKind,
     BufferArg,
+    LaunchArg,
     Op,
     Stage,
     VariableArg,
@@ -109,7 +111,8 @@ def _check_form(node: UOp, stage: Stage, gone: frozenset[Op]) -> None:
     if info.arg is None:
         _need(node.arg is None, f"{node.op.name} takes no arg")
     elif info.arg is not object:
-        _need(type(node.arg) is info.arg, f"the arg of {node.op.name} is a {info.arg.__name__}")
+        is_launch = node.op is Op.SINK and stage is Stage.KERNEL and type(node.arg) is LaunchArg
+        _need(is_launch or type(node.arg) is info.arg, f"the arg of {node.op.name} is a {info.arg.__name__}")
     if stage is Stage.TENSOR:
         _need(node.dtype.count == 1, "there are no vectors at this stage")
 
@@ -368,6 +371,10 @@ def _reduce(node: UOp, stage: Stage) -> None:
 
 def _sink(node: UOp, stage: Stage) -> None:
     _void(node, stage)
+    if type(node.arg) is LaunchArg:
+        if (broken := broken_launch_rule(node)) is not None:
+            raise _BrokenRuleError(broken)
+        return
     if stage is Stage.TENSOR or (stage is Stage.KERNEL and node.src and node.src[0].op is Op.SINK):
         return  # the roots, or the kernels, of one schedule
     for source in node.src:

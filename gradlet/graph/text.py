@@ -23,7 +23,7 @@ from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.program import LinearProgram
-from gradlet.ops.op import OP_INFO, Op, Opt
+from gradlet.ops.op import OP_INFO, BodyUse, LaunchArg, Op, Opt
 
 ONE_LINE_DEPTH: Final = 2
 ONE_LINE_SOURCES: Final = 6
@@ -125,6 +125,7 @@ def _value_text(value: Any) -> str:
 
 
 # parsing
+_NESTED: Final[dict[str, type]] = {kind.__name__: kind for kind in (Opt, BodyUse)}  # arguments inside arguments
 _LINE: Final = re.compile(r"%(\d+) = (\w+) (\w+)(?: \(([%\d, ]*)\))?(?: \[(.*)\])?")
 _VECTOR: Final = re.compile(r"(\w+)x(\d+)")
 
@@ -180,6 +181,8 @@ def _parse_arg(op: Op, text: str | None) -> Any:
     assert isinstance(call, ast.Call)
     if kind is None or kind is object:
         return _literal(call.args[0])
+    if op is Op.SINK and any(k.arg == "stages" for k in call.keywords):
+        return _named(LaunchArg, call)
     return _named(kind, call)
 
 
@@ -223,6 +226,6 @@ def _literal(value: ast.expr, enum: type[IntEnum] | None = None) -> Any:
         return enum[value.id]
     if isinstance(value, ast.Name) and value.id in ("inf", "nan"):
         return math.inf if value.id == "inf" else math.nan
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == Opt.__name__:
-        return _named(Opt, value)
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in _NESTED:
+        return _named(_NESTED[value.func.id], value)
     raise ValueError(f"cannot read {ast.unparse(value)}")

@@ -10,7 +10,8 @@ import numpy as np
 from gradlet.base.dtype import DType, dtypes
 from gradlet.graph import numeric
 from gradlet.graph.allocation import new_buffer_node
-from gradlet.graph.evaluate import evaluate, run_kernel
+from gradlet.graph.evaluate import evaluate, run_kernel, run_launch
+from gradlet.graph.launch import is_launch
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import (
     AxesArg,
@@ -148,6 +149,9 @@ def run(schedule: Schedule, buffers: Mapping[UOp, Any]) -> Arrays:
     for call in schedule.calls:
         if isinstance(call, KernelCall):
             arrays = [array(b) for b in call.buffers]
+            if is_launch(call.ast.arg):
+                run_launch(call.ast, arrays, [schedule.values[v] for v in call.variables])
+                continue
             names = {n.arg.name: n for n in call.ast.toposort() if n.op is Op.VARIABLE}
             values = {names[f"v{i}"]: schedule.values[v] for i, v in enumerate(call.variables)}
             run_kernel(call.ast, arrays, values)

@@ -12,7 +12,8 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.errors import DeviceError
 from gradlet.device.common.hostmemory import HostAllocator
 from gradlet.graph import numeric
-from gradlet.graph.evaluate import run_kernel
+from gradlet.graph.evaluate import run_kernel, run_launch
+from gradlet.graph.launch import is_launch, variables_in_order
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import Op
@@ -35,13 +36,16 @@ class PythonBackend:
         self.allocator = HostAllocator(name)
 
     def run(self, ast: UOp, buffers: Sequence[Buffer], values: Sequence[int]) -> None:
-        """Run one kernel.
+        """Run one kernel, or one launch of several.
 
         Args:
-            ast: the kernel, a SINK of the KERNEL stage.
-            buffers: memory by PARAM slot; it may be larger than the PARAM says.
-            values: values of the kernel's variables v0, v1, ...
+            ast: a SINK of the KERNEL stage.
+            buffers: memory by slot; it may be larger than the PARAM says.
+            values: values of the variables v0, v1, ...
         """
+        if is_launch(ast.arg):
+            run_launch(ast, [np.frombuffer(b.memory(), np.uint8) for b in buffers], values)
+            return
         nodes = ast.toposort()
         arrays = [np.zeros(0, np.uint8)] * len(buffers)
         for param in nodes:
@@ -50,7 +54,7 @@ class PythonBackend:
                 nbytes = param.arg.size * kind.itemsize
                 memory = np.frombuffer(buffers[param.arg.slot].memory(), np.uint8)
                 arrays[param.arg.slot] = memory[:nbytes].view(kind)
-        variables = sorted((n for n in nodes if n.op is Op.VARIABLE), key=_variable_order)
+        variables = variables_in_order(nodes)
         if len(variables) != len(values):
             raise DeviceError(f"kernel {ast.arg.name} has {len(variables)} variables, {len(values)} values were given")
         run_kernel(ast, arrays, dict(zip(variables, values, strict=True)))
@@ -66,11 +70,6 @@ class PythonBackend:
     def load(self, name: str, code: bytes, program: LinearProgram) -> Program:
         """There is no machine code."""
         raise DeviceError(f"device {self.name} interprets kernels and cannot load machine code; use device CPU")
-
-
-def _variable_order(node: UOp) -> tuple[int, str]:
-    # v2 comes before v10.
-    return len(node.arg.name), node.arg.name
 
 
 def open_backend(name: str) -> PythonBackend:
