@@ -9,9 +9,11 @@ from typing import Any, Protocol
 
 from gradlet.base import settings
 from gradlet.codegen import pipeline
+from gradlet.codegen.launch import lower_launch
 from gradlet.engine import report
+from gradlet.graph.launch import is_launch
 from gradlet.graph.node import UOp
-from gradlet.graph.program import LinearProgram
+from gradlet.graph.program import AnyProgram
 from gradlet.runtime.buffer import Buffer
 from gradlet.runtime.device import Device
 
@@ -39,7 +41,7 @@ class CompiledKernel:
     name: str
     flops: int
     bytes: int
-    linear: LinearProgram
+    linear: AnyProgram
     program: Any
 
     def run(self, buffers: Sequence[Buffer], values: Sequence[int], wait: bool) -> float | None:
@@ -80,11 +82,12 @@ def get_kernel(ast: UOp, device: str) -> Kernel:
 
 
 def build_kernel(ast: UOp, device: str) -> Kernel:
-    """Lower and compile one kernel, showing each step that DEBUG asks for."""
+    """Lower and compile one kernel, or one launch of several, showing each step that DEBUG asks for."""
     backend = Device[device]
     if getattr(backend, "interprets", False):
         return InterpretedKernel(ast.arg.name, 0, 0, ast, backend)
-    linear = pipeline.lower(ast, backend.target, report.pass_observers())
+    lower = lower_launch if is_launch(ast.arg) else pipeline.lower
+    linear: AnyProgram = lower(ast, backend.target, report.pass_observers())
     report.show_lowering(ast, linear, backend)
     code = backend.compile(linear)
     program = backend.load(linear.name, code, linear)

@@ -12,7 +12,7 @@ from gradlet.base.report import kernel_line, totals_line
 from gradlet.graph import text
 from gradlet.graph.node import UOp, toposort
 from gradlet.graph.passes import Observer, Pass
-from gradlet.graph.program import LinearProgram
+from gradlet.graph.program import AnyProgram, LaunchProgram, LinearProgram
 from gradlet.ops.op import Op
 from gradlet.runtime.buffer import Buffer
 from gradlet.runtime.counters import GlobalCounters
@@ -22,17 +22,45 @@ if TYPE_CHECKING:
     from gradlet.engine.compile import Kernel
 
 
-def show_lowering(ast: UOp, linear: LinearProgram, backend: Any) -> None:
+def show_lowering(ast: UOp, linear: AnyProgram, backend: Any) -> None:
     """DEBUG=3 opts and ranges, 4 code, 5 the kernel's graph and the linear program (6, passes, prints as it lowers)."""
     if settings.DEBUG < 3:
         return
+    if isinstance(linear, LinearProgram):
+        _show_kernel(ast, linear)
+    else:
+        print(f"--- {linear.name}: {stages_line(linear)}")
+        for number, (body, program) in enumerate(zip(ast.src, linear.programs, strict=True)):
+            print(f"body {number}")
+            _show_kernel(body, program)
+        if settings.DEBUG >= 5:
+            print(f"    {text.arg_text(ast.arg)}")
+    if settings.DEBUG >= 4:
+        print(backend.render(linear))
+
+
+def _show_kernel(ast: UOp, linear: LinearProgram) -> None:
     print(f"--- {linear.name}: {ranges_line(ast)}")
     print(f"    opts: {opts_line(linear)}")
     if settings.DEBUG >= 5:
         print(text.to_text(ast))
         print(text.program_text(linear))
-    if settings.DEBUG >= 4:
-        print(backend.render(linear))
+
+
+def stages_line(launch: LaunchProgram) -> str:
+    """What each stage of a launch runs: its kernels, and its regions with their blocks.
+
+    A region is its bodies joined by `>`; segments of the same bodies are counted.
+    """
+    stages: list[str] = []
+    for stage, grids in zip(launch.stages, launch.grids, strict=True):
+        counted: dict[str, int] = {}
+        for segment, blocks in zip(stage, grids, strict=True):
+            names = " > ".join(launch.programs[use.body].name for use in segment)
+            shown = names if len(segment) == 1 else f"({names}) x {blocks} blocks"
+            counted[shown] = counted.get(shown, 0) + 1
+        stages.append(", ".join(name if times == 1 else f"{times} {name}" for name, times in counted.items()))
+    return "; then ".join(stages)
 
 
 def pass_observers() -> tuple[Observer, ...]:

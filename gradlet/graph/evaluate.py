@@ -1,4 +1,4 @@
-"""The reference evaluator, one entry a stage: `evaluate` (tensor), `run_kernel`, `run_launch` (kernel), `run_linear`."""
+"""The reference evaluator: `evaluate` (tensor stage), `run_kernel` and `run_launch` (kernel), `run_linear` (linear)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reference evaluator of launches: stages in order, and inside a stage as far from that order as a launch allows.
 
-Segments and blocks are independent, so they run from last to first: a launch that needs another order gives wrong values
-here. Scratch arrays hold NaN (integers: -1) when a block begins.
+Segments and blocks are independent, so they run from last to first: a launch that needs another order gives wrong
+values here. Scratch arrays hold NaN (integers: -1) when a block begins.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from gradlet.base.errors import CompilerError
 from gradlet.graph.evaluate_kernel import Kernel, prepare, run_prepared
-from gradlet.graph.launch import BodyFacts, body_facts
+from gradlet.graph.launch import BodyFacts, body_facts, region_blocks
 from gradlet.graph.node import UOp
 from gradlet.graph.numeric import Array
 from gradlet.ops.op import BodyUse, LaunchArg, LaunchSegment
@@ -59,10 +59,10 @@ def _prepare(
 def _run_region(
     sink: UOp, segment: LaunchSegment, facts: Sequence[BodyFacts], kernels: Sequence[Kernel], scratch: Sequence[Array]
 ) -> None:
-    blocks = [facts[use.body].blocks[0] for use in segment]
-    for number in reversed(range(kernels[0].extents[blocks[0]][1])):
+    for number in reversed(range(region_blocks(segment, facts))):
         for array in scratch:
             array.fill(POISON)
-        for use, kernel, block in zip(segment, kernels, blocks, strict=True):
-            kernel.extents[block] = (number, number + 1)
+        for use, kernel in zip(segment, kernels, strict=True):
+            for block in facts[use.body].blocks:
+                kernel.extents[block] = (number, number + 1)
             run_prepared(sink.src[use.body], kernel)

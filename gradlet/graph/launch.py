@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeGuard
 
 from gradlet.graph.node import UOp, toposort
@@ -86,10 +86,17 @@ def _broken_segment_rule(segment: LaunchSegment, facts: list[BodyFacts], arg: La
     sizes: set[int] = set()
     for use in segment:
         blocks = facts[use.body].blocks
+        if not blocks:  # it reads and writes scratch only: the same for every block
+            continue
         if len(blocks) != 1 or blocks[0].src[0].op is not Op.CONST or blocks[0].src[0].arg < 1:
             return f"body {use.body} of a region has one PARALLEL range, its blocks, whose size is a positive constant"
         sizes.add(blocks[0].src[0].arg)
     return None if len(sizes) == 1 else f"the bodies of a region have one number of blocks, not {sorted(sizes)}"
+
+
+def region_blocks(segment: LaunchSegment, facts: Sequence[BodyFacts]) -> int:
+    """The number of blocks of a region."""
+    return next(int(facts[use.body].blocks[0].src[0].arg) for use in segment if facts[use.body].blocks)
 
 
 def _broken_use_rule(use: BodyUse, facts: list[BodyFacts], arg: LaunchArg) -> str | None:

@@ -1,11 +1,12 @@
-"""The linear program: what code generation hands to a renderer."""
+"""The linear program of one kernel, and of a launch of several: what code generation hands to a renderer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import Opt
+from gradlet.ops.op import LaunchStage, Opt
 
 
 @dataclass(frozen=True)
@@ -35,3 +36,36 @@ class LinearProgram:
     flops: int
     bytes: int
     opts: tuple[Opt, ...] = ()
+
+
+@dataclass(frozen=True)
+class LaunchProgram:
+    """Several kernels in one launch, each of them as a linear program.
+
+    Attributes:
+        name: prefix of all function names, a C identifier.
+        programs: one a body.
+        stages: which bodies run in which order, on which slots (docs of `LaunchArg`).
+        grids: for each stage the number of blocks of every segment: the grid of its kernel, the blocks of its region.
+        scratch: bytes of each scratch array; every worker has its own.
+        params: a PARAM for every slot of the launch; the largest of what its uses ask for.
+        written: slots that some body stores to.
+        variables: how many values follow the addresses in the launch table.
+        flops: floating point operations of one launch.
+        bytes: bytes that the uses read and write, scratch arrays not counted.
+    """
+
+    name: str
+    programs: tuple[LinearProgram, ...]
+    stages: tuple[LaunchStage, ...]
+    grids: tuple[tuple[int, ...], ...]
+    scratch: tuple[int, ...]
+    params: tuple[UOp, ...]
+    written: tuple[int, ...]
+    variables: int
+    flops: int
+    bytes: int
+
+
+# What a backend renders, compiles and loads.
+AnyProgram: TypeAlias = LinearProgram | LaunchProgram

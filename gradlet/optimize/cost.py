@@ -19,12 +19,12 @@ class Cost(NamedTuple):
     bytes: int
 
 
-def estimate(sink: UOp) -> Cost:
-    """Count the work of a kernel before any schedule is applied."""
-    return estimate_facts(KernelFacts(sink))
+def estimate(sink: UOp, near: frozenset[int] = frozenset()) -> Cost:
+    """Count the work of a kernel before any schedule is applied; accesses to the slots in `near` move no bytes."""
+    return estimate_facts(KernelFacts(sink), near)
 
 
-def estimate_facts(facts: KernelFacts) -> Cost:
+def estimate_facts(facts: KernelFacts, near: frozenset[int] = frozenset()) -> Cost:
     """The same for a kernel whose facts are known."""
     trips = {r: size_bound(r) for r in facts.loops}
     flops = 0
@@ -39,6 +39,8 @@ def estimate_facts(facts: KernelFacts) -> Cost:
             flops += math.prod(trips[r] for r in inside)
     touched: dict[tuple[UOp, bool], int] = {}
     for access in facts.accesses:
+        if access.param.arg.slot in near:
+            continue
         elements = math.prod(trips[r] for r in facts.ranges[access.address.src[1]])
         key = (access.param, access.is_store)
         touched[key] = min(touched.get(key, 0) + elements, max(access.param.arg.size, 1))

@@ -193,7 +193,12 @@ def _copies(facts: KernelFacts, plan: Plan, loop: UOp, lanes: int, accesses: Seq
 
 
 def _parallelize(facts: KernelFacts, plan: Plan) -> None:
-    """Threads over the outermost big range that all stores share, if the kernel is worth it."""
+    """Threads over the outermost big range that all stores share, if the kernel is worth it.
+
+    The body of a region has its PARALLEL range already.
+    """
+    if any(r.arg.kind is AxisKind.PARALLEL for r in facts.loops):
+        return
     work = estimate_facts(facts)
     target = plan.target
     seconds = max(

@@ -38,6 +38,7 @@ _GPU_INDEX: Final = {
     "nvptx": {"workgroup": "llvm.nvvm.read.ptx.sreg.ctaid.x", "thread": "llvm.nvvm.read.ptx.sreg.tid.x"},
     "amdgpu": {"workgroup": "llvm.amdgcn.workgroup.id.x", "thread": "llvm.amdgcn.workitem.id.x"},
 }
+CPU_ARGUMENTS: Final = "ptr noalias readonly %table, i64 %begin, i64 %end"
 _GPU_CONVENTION: Final = {"nvptx": "ptx_kernel", "amdgpu": "amdgpu_kernel"}
 
 
@@ -47,7 +48,62 @@ def render(program: LinearProgram, target: Target) -> str:
     Raises:
         RenderError: an operation that the target lacks, or nodes out of order.
     """
-    return _Kernel(program, target).render()
+    function = kernel_function(program, target, program.name)
+    return module_text(target, [*function.lines, ""], [attributes_line(program, target)], [function])
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of a module: its text, the declarations it needs, how many loops it has numbered."""
+
+    lines: list[str]
+    declarations: dict[str, str]
+    loops: int
+
+
+def kernel_function(
+    program: LinearProgram, target: Target, name: str, linkage: str = "", attributes: int = 0, loops_before: int = 0
+) -> Function:
+    """One kernel as a function of a module.
+
+    Args:
+        program: the kernel.
+        target: the machine.
+        name: of the function.
+        linkage: word of LLVM with a space after it, as `internal `.
+        attributes: number of the module's attribute group.
+        loops_before: loops of the module that stand before this function.
+
+    Raises:
+        RenderError: an operation that the target lacks, or nodes out of order.
+    """
+    kernel = _Kernel(program, target, loops_before)
+    kernel.render()
+    lines = [kernel.head(name, linkage, attributes), *kernel.writer.lines, "}"]
+    return Function(lines, kernel.writer.declarations, kernel.loop_count - loops_before)
+
+
+def module_text(target: Target, body: list[str], attributes: list[str], functions: list[Function]) -> str:
+    """A module: `body` is its globals and functions; the functions are given again for what they need below."""
+    lines = [f'target triple = "{target.triple}"', "", *body]
+    lines += sorted({text for function in functions for text in function.declarations.values()})
+    lines += ["", *attributes]
+    loops = sum(function.loops for function in functions)
+    if loops:
+        lines.append('!0 = !{!"llvm.loop.unroll.disable"}')
+        lines += [f"!{i} = distinct !{{!{i}, !0}}" for i in range(1, loops + 1)]
+    return "\n".join(lines) + "\n"
+
+
+def attributes_line(program: LinearProgram, target: Target, number: int = 0, more: str = "") -> str:
+    """The attribute group of a kernel's function."""
+    bits, threads = target.vector_bits, program.threads
+    known = {
+        "nvptx": f'"nvvm.maxntid"="{threads}"',
+        "amdgpu": f'"amdgpu-flat-work-group-size"="1,{threads}"',
+    }
+    vectors = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
+    return f"attributes #{number} = {{ {more}nounwind {known[target.name] if target.kind == 'gpu' else vectors} }}"
 
 
 @dataclass
@@ -77,7 +133,7 @@ class _Carried(NamedTuple):
 class _Kernel:
     """State of rendering one program."""
 
-    def __init__(self, program: LinearProgram, target: Target) -> None:
+    def __init__(self, program: LinearProgram, target: Target, loops_before: int = 0) -> None:
         self.program = program
         self.target = target
         self.is_gpu = target.kind == "gpu"
@@ -91,7 +147,7 @@ class _Kernel:
         self.bases: list[dict[tuple[UOp, UOp], Value]] = [{}]
         self.current: dict[UOp, Value] = {}  # ACC -> the register that holds it now
         self.loops: dict[UOp, _Loop] = {}
-        self.loop_count = 0
+        self.loop_count = loops_before
         self.carried, self.initialised_at = _accumulators(program.uops)
         self.lane_stride = _lane_strides(program.uops)
         self.handlers: dict[Op, Callable[[UOp], None]] = {
@@ -101,7 +157,8 @@ class _Kernel:
             Op.VECTORIZE: self._vectorize, Op.EXTRACT: self._extract, Op.REDUCE_LANES: self._reduce_lanes,
         }  # fmt: skip
 
-    def render(self) -> str:
+    def render(self) -> None:
+        """Write the body of the function."""
         self._arguments()
         for node in self.program.uops:
             if node in self.offsets:
@@ -116,7 +173,6 @@ class _Kernel:
         if self.loops:
             raise RenderError(f"kernel {self.program.name}: {len(self.loops)} loops have no END")
         self.writer.line("ret void")
-        return self._text()
 
     # the function around the body
     def _arguments(self) -> None:
@@ -146,26 +202,15 @@ class _Kernel:
         """An i64 of the launch as the integer type a node has."""
         return cast(self.writer, self.target, word, dtypes.int64, dtype)
 
-    def _text(self) -> str:
-        target, name = self.target, self.program.name
-        bits = target.vector_bits
+    def head(self, name: str, linkage: str, attributes: int) -> str:
+        """The line that opens the function."""
         if self.is_gpu:
             pointers = [f"{self.pointer} %p{p.arg.slot}" for p in self.program.params]
             words = [f"i64 %n{i}" for i in range(len(self.program.variables))]
-            head = f"define {_GPU_CONVENTION[target.name]} void @{name}({', '.join(pointers + words)}) #0 {{"
-            threads = self.program.threads
-            lanes = {"nvptx": f'"nvvm.maxntid"="{threads}"', "amdgpu": f'"amdgpu-flat-work-group-size"="1,{threads}"'}
-            attributes = f"nounwind {lanes[target.name]}"
+            kind, arguments = f"{_GPU_CONVENTION[self.target.name]} ", ", ".join(pointers + words)
         else:
-            head = f"define void @{name}(ptr noalias readonly %table, i64 %begin, i64 %end) #0 {{"
-            attributes = f'nounwind "prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
-        lines = [f'target triple = "{target.triple}"', "", head, *self.writer.lines, "}", ""]
-        lines += sorted(self.writer.declarations.values())
-        lines += ["", f"attributes #0 = {{ {attributes} }}"]
-        if self.loop_count:
-            lines.append('!0 = !{!"llvm.loop.unroll.disable"}')
-            lines += [f"!{i} = distinct !{{!{i}, !0}}" for i in range(1, self.loop_count + 1)]
-        return "\n".join(lines) + "\n"
+            kind, arguments = "", CPU_ARGUMENTS
+        return f"define {linkage}{kind}void @{name}({arguments}) #{attributes} {{"
 
     # operands
     def value(self, node: UOp) -> Value:

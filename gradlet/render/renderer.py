@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gradlet.graph.program import LinearProgram
+from gradlet.graph.program import AnyProgram
 from gradlet.target.target import Target
 
 
 class Renderer(Protocol):
-    """Prints a kernel in one language."""
+    """Prints a kernel, or a launch of several, in one language."""
 
-    def __call__(self, program: LinearProgram, target: Target) -> str:
-        """Source text of one kernel; the same program and target always give the same text.
+    def __call__(self, program: AnyProgram, target: Target) -> str:
+        """Source text of one kernel or launch; the same program and target always give the same text.
 
         Raises:
             RenderError: the language or target lacks an operation; code generation should have decomposed it.

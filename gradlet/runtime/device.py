@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from gradlet.base import settings
 from gradlet.base.errors import DeviceError
-from gradlet.graph.program import LinearProgram
+from gradlet.graph.program import AnyProgram
 from gradlet.target.target import Target
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Allocator(Protocol):
-    """Memory of one device. Addresses are integers that only the device gives a meaning to."""
+    """Memory of one device. Addresses are integers with a meaning to the device only; the next byte is one more."""
 
     def allocate(self, nbytes: int, label: str) -> int:
         """Memory of at least `nbytes` bytes; `label` says what for in out-of-memory errors.
@@ -43,7 +43,7 @@ class Allocator(Protocol):
 
 
 class Program(Protocol):
-    """One compiled kernel, loaded and ready to launch."""
+    """One compiled kernel or launch, loaded and ready to run."""
 
     def __call__(self, buffers: Sequence[Buffer], values: Sequence[int], wait: bool = False) -> float | None:
         """Launch on these buffers (by slot) and variable values; with `wait`, return the seconds it took."""
@@ -63,13 +63,13 @@ class Backend(Protocol):
     def allocator(self) -> Allocator:
         """The device's memory."""
 
-    def render(self, program: LinearProgram) -> str:
-        """Source text of a kernel."""
+    def render(self, program: AnyProgram) -> str:
+        """Source text of a kernel or a launch."""
 
-    def compile(self, program: LinearProgram) -> bytes:
-        """Machine code of a kernel, from the disk cache where it has it."""
+    def compile(self, program: AnyProgram) -> bytes:
+        """Machine code of a kernel or a launch, from the disk cache where it has it."""
 
-    def load(self, name: str, code: bytes, program: LinearProgram) -> Program:
+    def load(self, name: str, code: bytes, program: AnyProgram) -> Program:
         """Make machine code callable."""
 
 

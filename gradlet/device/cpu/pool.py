@@ -22,8 +22,10 @@ from gradlet.device.cpu.jit import Loaded, load
 # shorter than anything a person notices on a processor meter.
 SPINS: Final = 2000
 MAX_WORKERS: Final = 255
-# Launch words before the kernel's own table: its function, iterations of its PARALLEL range, parts to cut them into.
-HEADER_WORDS: Final = 3
+# The words of one stage of a launch: its function, its blocks (iterations of a kernel's PARALLEL range), the parts to
+# cut them into, the address of the parts' bounds (a word more than parts; 0: parts of equal size), the address of the
+# table that the function gets. A launch of several stages is their number, then the words of each.
+HEADER_WORDS: Final = 5
 
 _MACHINES: Final = {
     # futex and gettid system calls, and the instruction that tells the core it is waiting
@@ -94,13 +96,29 @@ run:
   %total = load i64, ptr %total_at, align 8
   %parts_at = getelementptr i64, ptr %launch, i64 2
   %parts = load i64, ptr %parts_at, align 8
-  %table = getelementptr i64, ptr %launch, i64 {header}
+  %bounds_at = getelementptr i64, ptr %launch, i64 3
+  %bounds = load ptr, ptr %bounds_at, align 8
+  %table_at = getelementptr i64, ptr %launch, i64 4
+  %table = load ptr, ptr %table_at, align 8
   %part = sub i64 %parts, %left
   %next = add i64 %part, 1
+  %equal = icmp eq ptr %bounds, null
+  br i1 %equal, label %divide, label %look_up
+divide:
   %begin_scaled = mul i64 %part, %total
-  %begin = udiv i64 %begin_scaled, %parts
+  %begin_divided = udiv i64 %begin_scaled, %parts
   %end_scaled = mul i64 %next, %total
-  %end = udiv i64 %end_scaled, %parts
+  %end_divided = udiv i64 %end_scaled, %parts
+  br label %call
+look_up:
+  %begin_at = getelementptr i64, ptr %bounds, i64 %part
+  %begin_found = load i64, ptr %begin_at, align 8
+  %end_at = getelementptr i64, ptr %bounds, i64 %next
+  %end_found = load i64, ptr %end_at, align 8
+  br label %call
+call:
+  %begin = phi i64 [ %begin_divided, %divide ], [ %begin_found, %look_up ]
+  %end = phi i64 [ %end_divided, %divide ], [ %end_found, %look_up ]
   call void %function(ptr %table, i64 %begin, i64 %end)
   %before = atomicrmw sub ptr @unfinished, i32 1 seq_cst
   %last = icmp eq i32 %before, 1
@@ -222,7 +240,7 @@ out:
   ret void
 }}
 
-; Run a launch on all threads; the calling thread runs it alone while another thread's launch has the pool.
+; Run one stage on all threads; the calling thread runs it alone while another thread's launch has the pool.
 define void @pool_run(ptr %launch) {{
 entry:
   %total_at = getelementptr i64, ptr %launch, i64 1
@@ -233,7 +251,8 @@ entry:
 alone:
   %function = load ptr, ptr %launch, align 8
   %total = load i64, ptr %total_at, align 8
-  %table = getelementptr i64, ptr %launch, i64 {header}
+  %table_at = getelementptr i64, ptr %launch, i64 4
+  %table = load ptr, ptr %table_at, align 8
   call void %function(ptr %table, i64 0, i64 %total)
   ret void
 publish:
@@ -284,6 +303,39 @@ out:
   store atomic i32 0, ptr @busy release, align 4
   ret void
 }}
+
+; Run the stages of a launch one after another; those of one part on the calling thread.
+define void @pool_run_stages(ptr %launch) {{
+entry:
+  %count = load i64, ptr %launch, align 8
+  br label %stage
+stage:
+  %i = phi i64 [ 0, %entry ], [ %i_next, %next ]
+  %scaled = mul i64 %i, {header}
+  %place = add i64 %scaled, 1
+  %words = getelementptr i64, ptr %launch, i64 %place
+  %parts_at = getelementptr i64, ptr %words, i64 2
+  %parts = load i64, ptr %parts_at, align 8
+  %several = icmp sgt i64 %parts, 1
+  br i1 %several, label %share, label %alone
+share:
+  call void @pool_run(ptr %words)
+  br label %next
+alone:
+  %function = load ptr, ptr %words, align 8
+  %total_at = getelementptr i64, ptr %words, i64 1
+  %total = load i64, ptr %total_at, align 8
+  %table_at = getelementptr i64, ptr %words, i64 4
+  %table = load ptr, ptr %table_at, align 8
+  call void %function(ptr %table, i64 0, i64 %total)
+  br label %next
+next:
+  %i_next = add i64 %i, 1
+  %more = icmp slt i64 %i_next, %count
+  br i1 %more, label %stage, label %out
+out:
+  ret void
+}}
 """
 
 
@@ -308,7 +360,7 @@ class Pool:
 
     def __init__(self, threads: int) -> None:
         # A copy of the code for every pool: its state is the code's own static memory.
-        self._code: Loaded = load(_object_code(), ("pool_start", "pool_run"))
+        self._code: Loaded = load(_object_code(), ("pool_start", "pool_run", "pool_run_stages"))
         self._code.keep_forever()
         self._sets, bytes_each = _sets_of_other_cores()
         start = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64)(
@@ -322,8 +374,9 @@ class Pool:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self.threads = self.workers + 1
-        # run(address of the launch words): see HEADER_WORDS
+        # run(address of a stage's words), run_stages(address of a launch's): see HEADER_WORDS
         self.run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._code.addresses["pool_run"])
+        self.run_stages = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._code.addresses["pool_run_stages"])
 
 
 def _sets_of_other_cores() -> tuple[ctypes.Array[ctypes.c_char] | None, int]:

@@ -1,4 +1,4 @@
-"""The CPU backend: kernels as machine code in this process, on one thread or on all of them."""
+"""The CPU backend: kernels and launches as machine code in this process, on one thread or on all of them."""
 
 from __future__ import annotations
 
@@ -14,45 +14,90 @@ from gradlet.device.common import llvm
 from gradlet.device.common.hostmemory import HostAllocator
 from gradlet.device.cpu import pool
 from gradlet.device.cpu.jit import Loaded, load
+from gradlet.device.cpu.parts import Segment, bounds, kernel_seconds, launch_segments
 from gradlet.device.cpu.target import host_target, usable_cores
-from gradlet.graph.program import LinearProgram
-from gradlet.render.llvmir import render
+from gradlet.graph.program import AnyProgram, LinearProgram
+from gradlet.render.llvmlaunch import render, stage_name
 from gradlet.runtime import diskcache
 from gradlet.runtime.buffer import Buffer
 from gradlet.target.target import Target
 
-# A kernel shorter than this runs on the calling thread: handing work over costs about a microsecond, waking a sleeping
-# worker about thirty. Rates are those of one core on data in its cache.
+# A stage shorter than this runs on the calling thread: handing work over costs about a microsecond, waking a sleeping
+# worker about thirty.
 INLINE_SECONDS: Final = 5e-6
-CORE_FLOPS_PER_SECOND: Final = 20e9
-CORE_BYTES_PER_SECOND: Final = 30e9
 # Parts for each thread: more even out uneven cores, fewer cost less.
 PARTS_PER_THREAD: Final = 4
-_HEADER_BYTES: Final = 8 * pool.HEADER_WORDS
+
+
+class _Stage:
+    """One function of a program that threads can share: how its blocks are cut into parts."""
+
+    def __init__(self, address: int, segments: Sequence[Segment]) -> None:
+        self.address = address
+        self.segments = segments
+        self.blocks = sum(s.blocks for s in segments)
+        self.seconds = sum(s.blocks * s.seconds for s in segments)
+        self.is_small = self.blocks <= 1 or self.seconds < INLINE_SECONDS or not pool.is_supported()
+        # Memory that launches read while they run; what was cut once is kept.
+        self._bounds: dict[int, ctypes.Array[ctypes.c_int64]] = {}
+
+    def words(self, table: int, threads: int) -> tuple[int, ...]:
+        """What the pool has to know: see pool.HEADER_WORDS."""
+        if self.is_small:
+            return self.address, self.blocks, 1, 0, table
+        by_work = max(2, int(self.seconds / INLINE_SECONDS))
+        parts = min(self.blocks, PARTS_PER_THREAD * threads, by_work)
+        if len(self.segments) == 1:
+            return self.address, self.blocks, parts, 0, table
+        found = self._bounds.get(parts)
+        if found is None:
+            cut = bounds(self.segments, parts)
+            found = self._bounds.setdefault(parts, (ctypes.c_int64 * len(cut))(*cut))
+        return self.address, self.blocks, len(found) - 1, ctypes.addressof(found), table
 
 
 class _Words:
-    """Memory of one launch: the pool's words, then the kernel's table."""
+    """Memory of one launch: the pool's words, then the table of addresses and values."""
 
-    def __init__(self, header: tuple[int, ...], count: int) -> None:
-        self.memory = ctypes.create_string_buffer(_HEADER_BYTES + 8 * count)
-        struct.pack_into(f"<{len(header)}q", self.memory, 0, *header)
+    def __init__(self, stages: Sequence[_Stage], count: int) -> None:
+        self.header_bytes = 8 * (1 + pool.HEADER_WORDS * len(stages))
+        self.memory = ctypes.create_string_buffer(self.header_bytes + 8 * count)
         self.address = ctypes.addressof(self.memory)
-        self.table = self.address + _HEADER_BYTES
+        self.table = self.address + self.header_bytes
+        self._stages = stages
+        self._threads = 0
+
+    def cut_for(self, threads: int) -> None:
+        """Make the parts as many threads need."""
+        if self._threads != threads:
+            words = [len(self._stages), *[w for stage in self._stages for w in stage.words(self.table, threads)]]
+            struct.pack_into(f"<{len(words)}q", self.memory, 0, *words)
+            self._threads = threads
 
 
 class CpuProgram:
-    """A loaded kernel. Calling it runs it to its end."""
+    """A loaded kernel, or a launch of several. Calling it runs it to its end."""
 
-    def __init__(self, loaded: Loaded, program: LinearProgram) -> None:
+    def __init__(self, loaded: Loaded, program: AnyProgram) -> None:
         self._loaded = loaded  # the code lives as long as this
-        self._address = loaded.addresses[program.name]
-        self._function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(self._address)
-        self._grid = program.grid
-        self._count = len(program.params) + len(program.variables)
+        if isinstance(program, LinearProgram):
+            self._grid = program.grid
+            segments = [[Segment(program.grid, kernel_seconds(program) / program.grid)]]
+            variables = len(program.variables)
+        else:
+            self._grid = 1
+            segments = launch_segments(program)
+            variables = program.variables
+        # This runs all blocks of all stages.
+        address = loaded.addresses[program.name]
+        self._function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
+        self._stages = [
+            _Stage(loaded.addresses[name], stage)
+            for name, stage in zip(stage_functions(program), segments, strict=True)
+        ]
+        self._is_small = all(stage.is_small for stage in self._stages)
+        self._count = len(program.params) + variables
         self._pack = struct.Struct(f"<{self._count}q").pack_into
-        self._seconds = max(program.flops / CORE_FLOPS_PER_SECOND, program.bytes / CORE_BYTES_PER_SECOND)
-        self._is_small = program.grid <= 1 or self._seconds < INLINE_SECONDS or not pool.is_supported()
         # Each launch takes words nobody else uses: several Python threads may run the same kernel.
         self._idle: list[_Words] = []
 
@@ -68,8 +113,8 @@ class CpuProgram:
         try:
             words = self._idle.pop()
         except IndexError:
-            words = self._new_words()
-        self._pack(words.memory, _HEADER_BYTES, *[b.address for b in buffers], *values)
+            words = _Words(self._stages, self._count)
+        self._pack(words.memory, words.header_bytes, *[b.address for b in buffers], *values)
         if self._is_small:
             self._function(words.table, 0, self._grid)
         else:
@@ -81,12 +126,15 @@ class CpuProgram:
         if threads == 1:
             self._function(words.table, 0, self._grid)
         else:
-            pool.pool_of(threads).run(words.address)
+            words.cut_for(threads)
+            pool.pool_of(threads).run_stages(words.address)
 
-    def _new_words(self) -> _Words:
-        by_work = max(2, int(self._seconds / INLINE_SECONDS))
-        parts = min(self._grid, PARTS_PER_THREAD * thread_count(), by_work)
-        return _Words((self._address, self._grid, max(1, parts)), self._count)
+
+def stage_functions(program: AnyProgram) -> list[str]:
+    """The functions that threads share the blocks of, one a stage."""
+    if isinstance(program, LinearProgram):
+        return [program.name]
+    return [stage_name(program, number) for number in range(len(program.stages))]
 
 
 _thread_count: dict[int, int] = {}
@@ -119,12 +167,12 @@ class CpuBackend:
         """Process memory."""
         return HostAllocator(self.name)
 
-    def render(self, program: LinearProgram) -> str:
-        """LLVM IR of a kernel."""
+    def render(self, program: AnyProgram) -> str:
+        """LLVM IR of a kernel or a launch."""
         return render(program, self.target)
 
-    def compile(self, program: LinearProgram) -> bytes:
-        """Object code of a kernel."""
+    def compile(self, program: AnyProgram) -> bytes:
+        """Object code of a kernel or a launch."""
         target = self.target
         source = render(program, target)
         name = diskcache.key(source, target.key, llvm.version(), f"level {llvm.CODEGEN_LEVEL}")
@@ -136,9 +184,9 @@ class CpuBackend:
             events.emit(events.CacheHit("disk", program.name))
         return code
 
-    def load(self, name: str, code: bytes, program: LinearProgram) -> CpuProgram:
-        """Link the kernel into this process."""
-        return CpuProgram(load(code, (name,)), program)
+    def load(self, name: str, code: bytes, program: AnyProgram) -> CpuProgram:
+        """Link the kernel or the launch into this process."""
+        return CpuProgram(load(code, tuple(dict.fromkeys((name, *stage_functions(program))))), program)
 
 
 def open_backend(name: str) -> CpuBackend:

@@ -10,8 +10,8 @@ from functools import cached_property
 
 from gradlet.base.errors import DeviceError
 from gradlet.device.common import llvm
-from gradlet.graph.program import LinearProgram
-from gradlet.render.llvmir import render
+from gradlet.graph.program import AnyProgram
+from gradlet.render.llvmlaunch import render
 from gradlet.runtime.buffer import Buffer
 from gradlet.runtime.counters import GlobalCounters
 from gradlet.target.target import AVX2, TARGETS, Target
@@ -80,15 +80,15 @@ class NullBackend:
         """Counts only."""
         return NullAllocator()
 
-    def render(self, program: LinearProgram) -> str:
-        """LLVM IR of a kernel."""
+    def render(self, program: AnyProgram) -> str:
+        """LLVM IR of a kernel or a launch."""
         return render(program, self.target)
 
-    def compile(self, program: LinearProgram) -> bytes:
-        """Assembly text of a kernel (PTX for `NULL:nvptx`)."""
+    def compile(self, program: AnyProgram) -> bytes:
+        """Assembly text of a kernel or a launch (PTX for `NULL:nvptx`)."""
         return llvm.emit_assembly(self.render(program), self.target).encode()
 
-    def load(self, name: str, code: bytes, program: LinearProgram) -> NullProgram:
+    def load(self, name: str, code: bytes, program: AnyProgram) -> NullProgram:
         """Keep the code to look at."""
         return NullProgram(code)
 

@@ -15,7 +15,7 @@ from gradlet.graph import numeric
 from gradlet.graph.evaluate import run_kernel, run_launch
 from gradlet.graph.launch import is_launch, variables_in_order
 from gradlet.graph.node import UOp
-from gradlet.graph.program import LinearProgram
+from gradlet.graph.program import AnyProgram
 from gradlet.ops.op import Op
 from gradlet.runtime.buffer import Buffer
 from gradlet.runtime.device import Program
@@ -59,15 +59,15 @@ class PythonBackend:
             raise DeviceError(f"kernel {ast.arg.name} has {len(variables)} variables, {len(values)} values were given")
         run_kernel(ast, arrays, dict(zip(variables, values, strict=True)))
 
-    def render(self, program: LinearProgram) -> str:
+    def render(self, program: AnyProgram) -> str:
         """There is no source text."""
         raise DeviceError(f"device {self.name} interprets kernels and has no source code; use device CPU to see code")
 
-    def compile(self, program: LinearProgram) -> bytes:
+    def compile(self, program: AnyProgram) -> bytes:
         """There is no machine code."""
         raise DeviceError(f"device {self.name} interprets kernels and cannot compile; use device CPU")
 
-    def load(self, name: str, code: bytes, program: LinearProgram) -> Program:
+    def load(self, name: str, code: bytes, program: AnyProgram) -> Program:
         """There is no machine code."""
         raise DeviceError(f"device {self.name} interprets kernels and cannot load machine code; use device CPU")
 

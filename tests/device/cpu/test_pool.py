@@ -40,8 +40,9 @@ class Counting:
         target = host_target()
         self.code: Loaded = load(emit_object(render(build.program(), target), target, for_jit=True), ("count",))
         self.counts = np.zeros(grid, np.int32)
-        words = (self.code.addresses["count"], grid, parts, self.counts.ctypes.data)
-        self.words = ctypes.create_string_buffer(struct.pack("<4q", *words))
+        self.table = ctypes.c_int64(self.counts.ctypes.data)
+        self.header = (self.code.addresses["count"], grid, parts, 0, ctypes.addressof(self.table))
+        self.words = ctypes.create_string_buffer(struct.pack(f"<{pool.HEADER_WORDS}q", *self.header))
         self.address = ctypes.addressof(self.words)
 
 

@@ -1,0 +1,86 @@
+"""A launch of several kernels: every body through the passes of one kernel, and what a backend asks of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradlet.base.errors import CompilerError
+from gradlet.codegen.pipeline import lower
+from gradlet.graph.launch import BodyFacts, body_facts, region_blocks, uses
+from gradlet.graph.node import UOp, mk
+from gradlet.graph.passes import Observer
+from gradlet.graph.program import LaunchProgram, LinearProgram
+from gradlet.graph.spec import check_node
+from gradlet.ops.op import LaunchArg, LaunchSegment, Op, ParamArg, Stage
+from gradlet.optimize import cost
+from gradlet.target.target import Target
+
+
+def lower_launch(ast: UOp, target: Target, observers: Sequence[Observer] = ()) -> LaunchProgram:
+    """The program of a launch; the heuristic chooses the schedule of every body that has none.
+
+    Args:
+        ast: a SINK with a LaunchArg.
+        target: the machine; a CPU.
+        observers: called after every pass on every body.
+
+    Raises:
+        SpecError: the launch breaks a rule of its form.
+        CompilerError: a pass failed, or the target is a GPU.
+    """
+    arg: LaunchArg = ast.arg
+    if target.kind != "cpu":
+        raise CompilerError(
+            f"launch {arg.name} holds several kernels, which only CPU targets run in one launch; "
+            f"schedule for {target.name} without regions, packs and tails"
+        )
+    check_node(ast, Stage.KERNEL)
+    facts = [body_facts(body) for body in ast.src]
+    # The bodies of a region run on one core each, also those that are the same for every block.
+    alone = {use.body for stage in arg.stages for segment in stage if len(segment) > 1 for use in segment}
+    programs = tuple(
+        lower(body, target, observers, parallel=number not in alone) for number, body in enumerate(ast.src)
+    )
+    everything = uses(arg)
+    return LaunchProgram(
+        name=arg.name, programs=programs, stages=arg.stages,
+        grids=tuple(tuple(_blocks(segment, programs, facts) for segment in stage) for stage in arg.stages),
+        scratch=arg.scratch, params=_params(arg, facts),
+        written=tuple(sorted({u.slots[w] for u in everything for w in facts[u.body].written if u.slots[w] >= 0})),
+        variables=1 + max((number for u in everything for number in u.variables), default=-1),
+        flops=sum(programs[u.body].flops for u in everything), bytes=_bytes(ast, programs),
+    )  # fmt: skip
+
+
+def _blocks(segment: LaunchSegment, programs: Sequence[LinearProgram], facts: Sequence[BodyFacts]) -> int:
+    """Into how many parts a segment can be cut."""
+    first = segment[0].body
+    # The range of a region may be gone from a program, as when there is one block: its body then runs once a block.
+    return programs[first].grid if len(segment) == 1 else region_blocks(segment, facts)
+
+
+def _params(arg: LaunchArg, facts: Sequence[BodyFacts]) -> tuple[UOp, ...]:
+    largest: dict[int, UOp] = {}
+    for use in uses(arg):
+        for param, slot in zip(facts[use.body].params, use.slots, strict=True):
+            known = largest.get(slot)
+            if slot >= 0 and (known is None or _nbytes(param) > _nbytes(known)):
+                largest[slot] = param
+    return tuple(mk(Op.PARAM, p.dtype, (), ParamArg(slot, p.arg.size)) for slot, p in sorted(largest.items()))
+
+
+def _nbytes(param: UOp) -> int:
+    return int(param.arg.size) * param.dtype.itemsize
+
+
+def _bytes(ast: UOp, programs: Sequence[LinearProgram]) -> int:
+    """Bytes that all uses move; values in scratch stay near."""
+    known: dict[tuple[int, frozenset[int]], int] = {}
+    total = 0
+    for use in uses(ast.arg):
+        near = frozenset(i for i, slot in enumerate(use.slots) if slot < 0)
+        key = (use.body, near)
+        if key not in known:
+            known[key] = cost.estimate(ast.src[use.body], near).bytes if near else programs[use.body].bytes
+        total += known[key]
+    return total

@@ -1,0 +1,256 @@
+"""Launches of several kernels as one LLVM IR module: a function a body, a function a stage that walks its segments.
+
+`<name>_stage<k>(ptr table, i64 begin, i64 end)` runs the blocks [begin, end) of the stage, its segments' blocks counted
+one after another; `<name>` runs all stages on the calling thread. `table` is the launch's: addresses by slot, then
+variables. What differs between segments stands in two constant arrays: hundreds of segments are no more code than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+from gradlet.base.errors import RenderError
+from gradlet.graph.program import AnyProgram, LaunchProgram, LinearProgram
+from gradlet.ops.op import BodyUse, LaunchSegment, LaunchStage
+from gradlet.render import llvmir
+from gradlet.render.llvmir import CPU_ARGUMENTS, Function
+from gradlet.render.llvmtext import Value, Writer, integer
+from gradlet.target.target import Target
+
+SCRATCH_ALIGN = 64  # bytes; a line of the cache, and the widest vector
+_ROW = "{ i64, i32, i32 }"  # of a segment: one past its last block, its shape, where its words begin
+
+Shape = tuple[int, ...]  # the bodies that a segment uses, in order
+
+
+def render(program: AnyProgram, target: Target) -> str:
+    """LLVM IR of a kernel or of a launch.
+
+    Raises:
+        RenderError: an operation that the target lacks, nodes out of order, or a launch for a GPU.
+    """
+    if isinstance(program, LinearProgram):
+        return llvmir.render(program, target)
+    if target.kind != "cpu":
+        raise RenderError(f"launch {program.name} holds several kernels, which {target.name} cannot run in one launch")
+    return _launch_module(program, target)
+
+
+def stage_name(program: LaunchProgram, number: int) -> str:
+    """The function of a stage."""
+    return f"{program.name}_stage{number}"
+
+
+def _launch_module(program: LaunchProgram, target: Target) -> str:
+    functions: list[Function] = []
+    loops = 0
+    for number, body in enumerate(program.programs):
+        function = llvmir.kernel_function(body, target, _body_name(program, number), "internal ", 1, loops)
+        loops += function.loops
+        functions.append(function)
+    stages = [_Stage(program, number) for number in range(len(program.stages))]
+    for stage in stages:
+        functions.append(stage.function())
+    functions.append(_all_stages(program))
+    body_lines = [line for stage in stages for line in stage.constants()]
+    for function in functions:
+        body_lines += ["", *function.lines]
+    first = program.programs[0]
+    attributes = [
+        llvmir.attributes_line(first, target),
+        llvmir.attributes_line(first, target, 1, "noinline "),
+    ]
+    return llvmir.module_text(target, [*body_lines, ""], attributes, functions)
+
+
+def _body_name(program: LaunchProgram, number: int) -> str:
+    return f"{program.name}_body{number}"
+
+
+def _all_stages(program: LaunchProgram) -> Function:
+    writer = Writer()
+    for number, grids in enumerate(program.grids):
+        writer.line(f"call void @{stage_name(program, number)}(ptr %table, i64 0, i64 {sum(grids)})")
+    writer.line("ret void")
+    return Function([f"define void @{program.name}({CPU_ARGUMENTS}) #0 {{", *writer.lines, "}"], {}, 0)
+
+
+@dataclass
+class _Stage:
+    """Renders one stage.
+
+    Segments of one shape (the same bodies in the same order) share code. A segment's words say, for each word of each
+    body's own table, which word of the launch's table to copy; a negative one counts back from the end of the table of
+    scratch arrays.
+    """
+
+    program: LaunchProgram
+    number: int
+
+    @property
+    def stage(self) -> LaunchStage:
+        return self.program.stages[self.number]
+
+    @cached_property
+    def shapes(self) -> dict[Shape, list[LaunchSegment]]:
+        """The segments by shape, in order."""
+        found: dict[Shape, list[LaunchSegment]] = {}
+        for segment in self.stage:
+            found.setdefault(_shape(segment), []).append(segment)
+        return found
+
+    @cached_property
+    def scratch(self) -> list[int]:
+        """The scratch arrays that the stage uses."""
+        return sorted({-1 - slot for segment in self.stage for use in segment for slot in use.slots if slot < 0})
+
+    def words(self, use: BodyUse) -> list[int]:
+        """Where each word of a body's table comes from."""
+        return [*use.slots, *[len(self.program.params) + number for number in use.variables]]
+
+    # the constant arrays
+    def constants(self) -> list[str]:
+        """Their lines."""
+        name = stage_name(self.program, self.number)
+        numbers = {shape: i for i, shape in enumerate(self.shapes)}
+        rows: list[str] = []
+        words: list[int] = []
+        ends = accumulate(self.program.grids[self.number])
+        for segment, end in zip(self.stage, ends, strict=True):
+            rows.append(f"{_ROW} {{ i64 {end}, i32 {numbers[_shape(segment)]}, i32 {len(words)} }}")
+            words += [word for use in segment for word in self.words(use)]
+        listed = ", ".join(f"i32 {word}" for word in words)
+        return [
+            f"@{name}_segments = internal constant [{len(rows)} x {_ROW}] [{', '.join(rows)}]",
+            f"@{name}_words = internal constant [{len(words)} x i32] [{listed}]",
+        ]
+
+    # the function
+    def function(self) -> Function:
+        """The stage as a function of the module."""
+        writer = Writer()
+        self._scratch_arrays(writer)
+        longest = max(len(shape) for shape in self.shapes)
+        for position in range(longest):
+            count = max(self._table_size(shape[position]) for shape in self.shapes if position < len(shape))
+            writer.line(f"%table{position} = alloca [{count} x i64], align 8")
+        writer.line("%any = icmp slt i64 %begin, %end")
+        writer.line("br i1 %any, label %segment, label %out")
+        self._segment_head(writer)
+        for number, shape in enumerate(self.shapes):
+            writer.start(f"shape{number}")
+            self._fill_tables(writer, shape)
+            self._calls(writer, shape, number)
+        writer.start("next")
+        writer.line("%following = add nuw nsw i64 %number, 1")
+        writer.line("%more = icmp slt i64 %stop, %end")
+        writer.line("br i1 %more, label %segment, label %out")
+        writer.start("out")
+        writer.line("ret void")
+        head = f"define void @{stage_name(self.program, self.number)}({CPU_ARGUMENTS}) #0 {{"
+        return Function([head, *writer.lines, "}"], {}, 0)
+
+    def _table_size(self, body: int) -> int:
+        program = self.program.programs[body]
+        return len(program.params) + len(program.variables)
+
+    def _scratch_arrays(self, writer: Writer) -> None:
+        """Memory of the scratch arrays, and the table of their addresses, which negative words count back into."""
+        if not self.scratch:
+            return
+        count = 1 + self.scratch[-1]
+        writer.line(f"%arrays = alloca [{count} x ptr], align 8")
+        for array in self.scratch:
+            size = self.program.scratch[array]
+            writer.line(f"%scratch{array} = alloca [{size} x i8], align {SCRATCH_ALIGN}")
+            writer.line(f"%place{array} = getelementptr inbounds ptr, ptr %arrays, i64 {count - 1 - array}")
+            writer.line(f"store ptr %scratch{array}, ptr %place{array}, align 8")
+        writer.line(f"%arrays_end = getelementptr inbounds ptr, ptr %arrays, i64 {count}")
+
+    def _segment_head(self, writer: Writer) -> None:
+        """The loop over segments: skip those before `begin`, find which blocks of the others to run."""
+        name = stage_name(self.program, self.number)
+        writer.start("segment")
+        for line in (
+            "%number = phi i64 [ 0, %entry ], [ %following, %next ]",
+            "%start = phi i64 [ 0, %entry ], [ %stop, %next ]",
+            f"%row = getelementptr inbounds {_ROW}, ptr @{name}_segments, i64 %number",
+            "%stop = load i64, ptr %row, align 8",
+            "%overlaps = icmp sgt i64 %stop, %begin",
+            "br i1 %overlaps, label %inside, label %next",
+        ):
+            writer.line(line)
+        writer.start("inside")
+        for line in (
+            "%early = icmp sgt i64 %start, %begin",
+            "%from = select i1 %early, i64 %start, i64 %begin",
+            "%low = sub i64 %from, %start",
+            "%late = icmp slt i64 %stop, %end",
+            "%to = select i1 %late, i64 %stop, i64 %end",
+            "%high = sub i64 %to, %start",
+            f"%offset_at = getelementptr inbounds {_ROW}, ptr %row, i64 0, i32 2",
+            "%offset = load i32, ptr %offset_at, align 4",
+            f"%words = getelementptr inbounds i32, ptr @{name}_words, i32 %offset",
+        ):
+            writer.line(line)
+        if len(self.shapes) == 1:
+            writer.line("br label %shape0")
+            return
+        writer.line(f"%shape_at = getelementptr inbounds {_ROW}, ptr %row, i64 0, i32 1")
+        writer.line("%shape = load i32, ptr %shape_at, align 4")
+        cases = " ".join(f"i32 {number}, label %shape{number}" for number in range(1, len(self.shapes)))
+        writer.line(f"switch i32 %shape, label %shape0 [ {cases} ]")
+
+    def _fill_tables(self, writer: Writer, shape: Shape) -> None:
+        segments = self.shapes[shape]
+        position = 0
+        for use, body in enumerate(shape):
+            columns = [self.words(segment[use]) for segment in segments]
+            for word in range(self._table_size(body)):
+                self._fill_word(writer, use, word, position, [column[word] for column in columns])
+                position += 1
+
+    def _fill_word(self, writer: Writer, use: int, word: int, position: int, sources: Sequence[int]) -> None:
+        """Copy one word; `sources` are the words that the segments of this shape may name here."""
+        narrow_at = _element(writer, "i32", Value("%words", "ptr"), integer(position, "i64"))
+        narrow = writer.emit("i32", f"load i32, {narrow_at}, align 4")
+        source = writer.emit("i64", f"sext {narrow} to i64")
+        near = [number < 0 for number in sources]
+        table = Value("%arrays_end" if all(near) else "%table", "ptr")
+        if any(near) and not all(near):
+            is_near = writer.compare("icmp slt", source, integer(0, "i64"))
+            table = writer.select(is_near, Value("%arrays_end", "ptr"), table)
+        value_at = _element(writer, "i64", table, source)
+        value = writer.emit("i64", f"load i64, {value_at}, align 8")
+        place = _element(writer, "i64", Value(f"%table{use}", "ptr"), integer(word, "i64"))
+        writer.line(f"store {value}, {place}, align 8")
+
+    def _calls(self, writer: Writer, shape: Shape, number: int) -> None:
+        def call(use: int, begin: str, end: str) -> None:
+            name = _body_name(self.program, shape[use])
+            writer.line(f"call void @{name}(ptr %table{use}, i64 {begin}, i64 {end})")
+
+        if len(shape) == 1:
+            call(0, "%low", "%high")
+            writer.line("br label %next")
+            return
+        writer.line(f"br label %block{number}")
+        before = writer.label
+        writer.start(f"block{number}")
+        writer.line(f"%p{number} = phi i64 [ %low, %{before} ], [ %p{number}_next, %block{number} ]")
+        writer.line(f"%p{number}_next = add nuw nsw i64 %p{number}, 1")
+        for use in range(len(shape)):
+            call(use, f"%p{number}", f"%p{number}_next")
+        writer.line(f"%again{number} = icmp slt i64 %p{number}_next, %high")
+        writer.line(f"br i1 %again{number}, label %block{number}, label %next")
+
+
+def _element(writer: Writer, kind: str, base: Value, number: Value) -> Value:
+    return writer.emit("ptr", f"getelementptr inbounds {kind}, {base}, {number}", "a")
+
+
+def _shape(segment: LaunchSegment) -> Shape:
+    return tuple(use.body for use in segment)
