@@ -25,10 +25,12 @@ class Lowering:
     """What every pass may ask: the machine that the kernel is for.
 
     Attributes:
+        parallel: whether the heuristic may spread it over cores.
         nests: the loop tree of the scheduled kernel once it is known; later passes do not move loops.
     """
 
     target: Target
+    parallel: bool = True
     nests: list[loops.Nest] = field(default_factory=list)
 
 
@@ -36,7 +38,7 @@ def _apply_opts(sink: UOp, context: Lowering) -> UOp:
     """Choose a schedule if the kernel has none, and apply it."""
     opts = sink.arg.opts
     if opts is None:
-        opts = () if NOOPT.value else heuristic.choose(sink, context.target)
+        opts = () if NOOPT.value else heuristic.choose(sink, context.target, context.parallel)
     return actions.apply(sink, opts, context.target)
 
 
@@ -98,15 +100,21 @@ PIPELINE: Final = Pipeline(
 )  # fmt: skip
 
 
-def lower(ast: UOp, target: Target, observers: Sequence[Observer] = ()) -> LinearProgram:
+def lower(ast: UOp, target: Target, observers: Sequence[Observer] = (), parallel: bool = True) -> LinearProgram:
     """The linear program of a kernel; the heuristic chooses its schedule where the kernel has none.
+
+    Args:
+        ast: a SINK of STOREs.
+        target: the machine.
+        observers: called after every pass.
+        parallel: whether the chosen schedule may spread the kernel over cores.
 
     Raises:
         ArgumentError: the kernel's opts are not possible.
         CompilerError: a pass failed.
     """
     with no_gc():
-        context = Lowering(target)
+        context = Lowering(target, parallel)
         sink = PIPELINE.run(ast, context, observers)
         uops = tuple(linearize.linearize(sink, context.nests[0] if context.nests else None))
         return describe(ast, sink, uops)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gradlet.base import settings
@@ -17,7 +17,7 @@ from gradlet.graph.allocation import new_buffer_node
 from gradlet.graph.key import structural_key
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import Op
-from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
+from gradlet.schedule.calls import CopyCall, KernelCall, MemoryPlan, Schedule
 from gradlet.schedule.clean import note_value
 from gradlet.schedule.hazards import held_nodes
 from gradlet.schedule.moves import root_of
@@ -47,6 +47,8 @@ class Entry:
     calls: tuple[CachedCall, ...]
     new: tuple[tuple[str, DType, int], ...]
     results: tuple[tuple[Slot, tuple[tuple[Op, Any], ...]] | None, ...]
+    memory: MemoryPlan
+    places: tuple[tuple[Slot, int], ...]
 
 
 class ScheduleCache:
@@ -122,7 +124,9 @@ class Question:
             for op, arg in result[1]:
                 view = mk(op, view.dtype, (view,), arg)
             results[root] = view
-        return Schedule(tuple(calls), results, {v: n for v, n in values.items() if v in used})
+        places = {node(slot): offset for slot, offset in entry.places}
+        launched = {v: n for v, n in values.items() if v in used}
+        return Schedule(tuple(calls), results, launched, replace(entry.memory, places=places))
 
     def remember(self, schedule: Schedule) -> None:
         """Keep a schedule for the next equal graph."""
@@ -170,7 +174,8 @@ class Question:
                 chain.append((result.op, result.arg))
                 result = result.src[0]
             results.append((slot(bottom), tuple(reversed(chain))))
-        return Entry(tuple(calls), tuple(new), tuple(results))
+        places = tuple([(slot(buffer), offset) for buffer, offset in schedule.memory.places.items()])
+        return Entry(tuple(calls), tuple(new), tuple(results), replace(schedule.memory, places={}), places)
 
 
 def variable_of(leaf: UOp) -> UOp:

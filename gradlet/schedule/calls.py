@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gradlet.graph.node import UOp
 
@@ -35,6 +36,27 @@ class CopyCall:
 
 
 @dataclass(frozen=True)
+class MemoryPlan:
+    """Where the temporary buffers of a schedule lie. What does not honour it may give each buffer memory of its own.
+
+    Attributes:
+        peak: bytes of all arenas.
+        bound: bytes in use at the worst moment of this order: no places need less.
+        unshared: bytes that the temporary buffers would take without sharing.
+        results: bytes of new memory that outlives the schedule, outside of the arenas.
+        arenas: bytes of each device's arena.
+        places: offset of every temporary buffer in the arena of its device.
+    """
+
+    peak: int = 0
+    bound: int = 0
+    unshared: int = 0
+    results: int = 0
+    arenas: Mapping[str, int] = field(default_factory=dict)
+    places: Mapping[UOp, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Schedule:
     """Calls in execution order.
 
@@ -43,8 +65,10 @@ class Schedule:
         results: every root (and every write that other graphs may hold) to what it became: a BUFFER behind movement
             ops.
         values: this launch's value of every VARIABLE.
+        memory: where temporary buffers lie.
     """
 
     calls: tuple[KernelCall | CopyCall, ...]
     results: dict[UOp, UOp]
     values: dict[UOp, int]
+    memory: MemoryPlan = field(default_factory=MemoryPlan)

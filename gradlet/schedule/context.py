@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import KernelArg, Op
-from gradlet.schedule.calls import CopyCall, KernelCall
+from gradlet.schedule.calls import CopyCall, KernelCall, MemoryPlan
 from gradlet.schedule.hazards import Effects
-from gradlet.schedule.partition import Group
+from gradlet.schedule.partition import Launch
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
 
@@ -42,10 +42,11 @@ class Context:
     stored_on: dict[UOp, str] = field(default_factory=dict)
     effects: Effects | None = None
     steps: Steps | None = None
-    groups: list[Group] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
     calls: list[KernelCall | CopyCall] = field(default_factory=list)
     results: dict[UOp, UOp] = field(default_factory=dict)
     made: set[UOp] = field(default_factory=set)
+    memory: MemoryPlan = field(default_factory=MemoryPlan)
 
 
 def sink(nodes: Sequence[UOp], name: str = "schedule") -> UOp:

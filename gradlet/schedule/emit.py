@@ -8,11 +8,13 @@ from math import prod
 from gradlet.graph.allocation import new_buffer_node
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op
+from gradlet.schedule.blocks import Frame, block_elements, scratch_view
+from gradlet.schedule.builder import LaunchBuilder
 from gradlet.schedule.calls import CopyCall, KernelCall
 from gradlet.schedule.clean import is_whole
 from gradlet.schedule.moves import chain_to, replay, reshape, root_of
-from gradlet.schedule.partition import Group
-from gradlet.schedule.ranges import Lowered, buffer_below, lower_kernel
+from gradlet.schedule.partition import Blocks, Group, Launch, Region
+from gradlet.schedule.ranges import Lowered, RegionError, buffer_below, lower_kernel
 from gradlet.schedule.steps import Steps
 
 
@@ -25,13 +27,13 @@ class Emitter:
         temporary: buffers that hold nothing of use after the schedule.
     """
 
-    def __init__(self, steps: Steps, groups: Sequence[Group]) -> None:
+    def __init__(self, steps: Steps, launches: Sequence[Launch]) -> None:
         self.steps = steps
         self.places: dict[UOp, UOp] = {}
         self.calls: list[KernelCall | CopyCall] = []
         self.made: set[UOp] = set()
-        for group in groups:
-            for output in group.outputs:
+        for launch in launches:
+            for output in launch.outputs:
                 self.places[output] = self.place(output)
 
     # memory
@@ -85,15 +87,67 @@ class Emitter:
                 return step
 
     # calls
-    def emit(self, group: Group) -> None:
-        """Append the calls of one group."""
-        first = group.outputs[0]
-        if first.op is Op.COPY:
-            self.emit_copy(first)
-            return
-        outputs = [o for o in group.outputs if 0 not in iteration_shape(o)]
+    def emit(self, launch: Launch) -> None:
+        """Append the calls of one launch."""
+        bodies = launch.bodies
+        if bodies[0].outputs[0].op is Op.COPY:
+            self.emit_copy(bodies[0].outputs[0])
+        elif len(bodies) == 1 or not self.emit_launch(launch):
+            for output in launch.scratch:
+                self.places[output] = self.new_place(output, self.steps.devices[output])
+            for body in bodies:
+                self.emit_body(body)
+
+    def emit_body(self, group: Group) -> None:
+        """Append the calls of one body on its own."""
+        outputs = computed(group)
         if outputs:
-            self.emit_kernel(outputs, group, self.steps.devices[first])
+            self.emit_kernel(outputs, group, self.steps.devices[outputs[0]])
+
+    def emit_launch(self, launch: Launch) -> bool:
+        """Append several bodies as one call; False (and nothing appended) where a body cannot run inside a launch."""
+        device = self.steps.devices[launch.bodies[0].outputs[0]]
+        builder = LaunchBuilder()
+        try:
+            for stage in launch.stages:
+                for region in stage:
+                    self.add_region(region, launch, builder, device)
+                builder.end_stage()
+        except RegionError:
+            return False
+        finally:
+            for output in launch.scratch:
+                self.places.pop(output, None)
+        call = builder.call(device)
+        if call is not None:
+            self.calls.append(call)
+        return True
+
+    def add_region(self, region: Region, launch: Launch, builder: LaunchBuilder, device: str) -> None:
+        """Lower the bodies of one region."""
+        frame = None
+        if region.blocks is not None:
+            frame = self.open_frame(region, region.blocks, launch, device)
+        bodies = [(body, outputs) for body in region.bodies if (outputs := computed(body))]
+        uses: list[Lowered] = []
+        for body, outputs in bodies:
+            lowered = self.lower(outputs, body.nest, frame)
+            if unsafe_slots(lowered):
+                raise RegionError("a body reads what it overwrites")
+            uses.append(lowered)
+        if uses:
+            builder.add_region(uses, frame.scratch if frame is not None else {})
+
+    def open_frame(self, region: Region, blocks: Blocks, launch: Launch, device: str) -> Frame:
+        """Places in scratch memory for what the bodies of a region hand to one another."""
+        scratch: dict[UOp, int] = {}
+        for body in region.bodies:
+            for output in body.outputs:
+                if output in launch.scratch:
+                    buffer = new_buffer_node(device, output.dtype, prod(output.shape))
+                    scratch[buffer] = block_elements(output, blocks)
+                    self.places[output] = scratch_view(output, buffer, self.steps.axes.axis, blocks)
+        return Frame(blocks, scratch)
 
     def emit_copy(self, node: UOp) -> None:
         """A copy between devices; a source that is no whole buffer is brought into shape first."""
@@ -153,13 +207,18 @@ class Emitter:
         self.places[final] = self.places[output]
         return staged, final
 
-    def lower(self, outputs: Sequence[UOp], nest: Sequence[tuple[int, int]]) -> Lowered:
-        """Lower one kernel."""
-        return lower_kernel(outputs, self.places, self.steps.axes.axis, nest)
+    def lower(self, outputs: Sequence[UOp], nest: Sequence[tuple[int, int]], frame: Frame | None = None) -> Lowered:
+        """Lower one body."""
+        return lower_kernel(outputs, self.places, self.steps.axes.axis, nest, frame)
 
     def append(self, lowered: Lowered, device: str) -> None:
         """Emit one kernel call."""
         self.calls.append(KernelCall(lowered.ast, lowered.buffers, lowered.written, lowered.variables, device))
+
+
+def computed(group: Group) -> list[UOp]:
+    """The outputs of a body that have elements."""
+    return [o for o in group.outputs if 0 not in iteration_shape(o)]
 
 
 def iteration_shape(node: UOp) -> tuple[int, ...]:

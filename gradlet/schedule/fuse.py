@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gradlet.base import settings
 from gradlet.base.errors import CompilerError
 from gradlet.graph.node import UOp
 from gradlet.schedule.acyclic import Acyclic
@@ -40,13 +39,6 @@ class Kernel:
     verdict: Verdict = field(default_factory=lambda: Verdict(IMPOSSIBLE))
     stamp: int = 0
     alive: bool = True
-
-
-def partition(steps: Steps, target_of: Callable[[str], Target]) -> list[Group]:
-    """Every step in a kernel."""
-    if not settings.FUSE:
-        return [Group([n], [n]) for n in steps.order]
-    return Search(steps, target_of).run()
 
 
 class Search:
@@ -94,7 +86,7 @@ class Search:
                 edges.append((self.home[reader], cell.number))
         return Acyclic(len(cells), edges)
 
-    def run(self) -> list[Group]:
+    def run(self) -> None:
         """Merge until nothing gains."""
         for cell in self.cells:
             for user in self.users[cell.number]:
@@ -106,7 +98,6 @@ class Search:
         self.merge_all()
         while self.copy_into_users():
             self.merge_all()
-        return [self.group(k) for k in self.kernels if k.alive]
 
     def merge_all(self) -> None:
         """Make the merges on the heap, best first."""
@@ -119,11 +110,14 @@ class Search:
     # prices
     def price(self, cells: Sequence[Cell], stored: Sequence[Cell]) -> Verdict:
         """Price on the device where the cells run."""
-        device = self.steps.devices[cells[0].root]
-        pricer = self.pricers.get(device)
-        if pricer is None:
-            pricer = self.pricers[device] = Pricer(self.steps, self.target_of(device))
-        return pricer.price(cells, stored)
+        return self.pricer(self.steps.devices[cells[0].root]).price(cells, stored)
+
+    def pricer(self, device: str) -> Pricer:
+        """The pricer of a device."""
+        found = self.pricers.get(device)
+        if found is None:
+            found = self.pricers[device] = Pricer(self.steps, self.target_of(device))
+        return found
 
     def stored_cells(self, cells: Sequence[Cell]) -> list[Cell]:
         """Cells whose value somebody outside needs."""

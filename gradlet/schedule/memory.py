@@ -1,70 +1,245 @@
-"""Buffer reuse: temporary buffers whose lifetimes do not overlap share memory."""
+"""Memory plan: temporary buffers get places in one arena a device, where those that live at the same time are apart."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from gradlet.graph.node import UOp
-from gradlet.schedule.calls import CopyCall, KernelCall
+from gradlet.ops.op import LaunchArg
+from gradlet.schedule.calls import CopyCall, KernelCall, MemoryPlan
+from gradlet.schedule.inplace import merged, reuse_inputs
 from gradlet.schedule.moves import root_of
+from gradlet.target.target import Target
 
 Call = KernelCall | CopyCall
 
+# Where a buffer may begin: a cache line of a CPU, a memory transaction of a GPU.
+CPU_ALIGNMENT: Final = 64
+GPU_ALIGNMENT: Final = 256
+# An in-place output is another kernel to compile and loses some ways to cut its loops, so it has to save this share.
+LEAST_SAVING: Final = 16
 
-def reuse(calls: Sequence[Call], made: Collection[UOp], results: Iterable[UOp]) -> list[Call]:
-    """The calls with temporary buffers replaced by ones that are free by then.
+
+@dataclass(eq=False)
+class Block:
+    """The place of one temporary buffer.
+
+    Attributes:
+        device: whose memory.
+        size: bytes, a multiple of the alignment.
+        first: the moment it begins to be used.
+        last: the last moment it is used.
+        buffer: whose memory it is.
+        offset: where it lies in the arena.
+    """
+
+    device: str
+    size: int
+    first: int
+    last: int
+    buffer: UOp
+    offset: int = 0
+
+
+def plan_memory(
+    calls: Sequence[Call], made: Collection[UOp], results: Iterable[UOp], target_of: Callable[[str], Target]
+) -> tuple[list[Call], MemoryPlan]:
+    """Places for all temporary buffers, and the calls with some outputs in place where that lowers the peak.
 
     Args:
         calls: in execution order.
         made: buffers of this schedule; all others hold values that somebody else owns.
         results: what the roots became; their memory is never shared.
+        target_of: facts about a device by its name.
     """
     kept = {root_of(r) for r in results}
-    first: dict[UOp, int] = {}
-    last: dict[UOp, int] = {}
-    for position, call in enumerate(calls):
-        for buffer in buffers_of(call):
-            if isinstance(call, CopyCall):
-                kept.add(buffer)  # a copy moves a whole buffer: its size must be exact
-            first.setdefault(buffer, position)
-            last[buffer] = position
-    dying: dict[int, list[UOp]] = {}
-    for buffer, position in last.items():
-        if buffer in made and buffer not in kept:
-            dying.setdefault(position, []).append(buffer)
-    free: dict[str, list[UOp]] = {}
-    new: dict[UOp, UOp] = {}
-    result: list[Call] = []
-    for position, call in enumerate(calls):
-        for buffer in buffers_of(call):
-            if first[buffer] == position and buffer in made and buffer not in kept:
-                new[buffer] = take(free.setdefault(buffer.arg.device, []), buffer)
-        if isinstance(call, KernelCall):
-            buffers = tuple([new.get(b, b) for b in call.buffers])
-            call = call if buffers == call.buffers else replace(call, buffers=buffers)
-        result.append(call)
-        for buffer in dying.get(position, ()):
-            free.setdefault(buffer.arg.device, []).append(new[buffer])
-    return result
+    alignments: dict[str, int] = {}
+
+    def room(buffer: UOp) -> int:
+        """Bytes of a buffer up to where the next may begin."""
+        device = buffer.arg.device
+        if device not in alignments:
+            alignments[device] = GPU_ALIGNMENT if target_of(device).kind == "gpu" else CPU_ALIGNMENT
+        return -(-size_of(buffer) // alignments[device]) * alignments[device]
+
+    temporary = {b for b in made if b not in kept}
+    chosen = Lifetimes(calls, temporary, room)
+    arenas = chosen.place()
+    shared = Lifetimes(calls, temporary, room)
+    shared.store_in_place()
+    saved = chosen.bound - shared.bound
+    if saved and saved * LEAST_SAVING >= chosen.bound:
+        smaller = shared.place()
+        if sum(smaller.values()) < sum(arenas.values()):
+            chosen, arenas = shared, smaller
+    used = {buffer for call in calls for moment in moments_of(call) for buffer in moment}
+    unshared = sum(room(buffer) for buffer in temporary if buffer in used)
+    outlive = sum(size_of(buffer) for buffer in made if buffer in kept)
+    places = {block.buffer: block.offset for block in chosen.blocks}
+    return chosen.calls, MemoryPlan(sum(arenas.values()), chosen.bound, unshared, outlive, arenas, places)
 
 
-def buffers_of(call: Call) -> tuple[UOp, ...]:
-    """All buffers of a call."""
-    return call.buffers if isinstance(call, KernelCall) else (call.destination, call.source)
+class Lifetimes:
+    """When every temporary buffer is used. A moment is a call, or a stage of one: all in it is in use at once.
+
+    Attributes:
+        calls: the calls; `store_in_place` changes some.
+        blocks: the temporary buffers in order of their first use.
+    """
+
+    def __init__(self, calls: Sequence[Call], temporary: Iterable[UOp], room: Callable[[UOp], int]) -> None:
+        self.calls = list(calls)
+        self._call_at: list[int] = []
+        wanted = set(temporary)
+        found: dict[UOp, Block] = {}
+        for number, call in enumerate(self.calls):
+            for buffers in moments_of(call):
+                now = len(self._call_at)
+                for buffer in buffers:
+                    block = found.get(buffer)
+                    if block is not None:
+                        block.last = now
+                    elif buffer in wanted:
+                        found[buffer] = Block(buffer.arg.device, room(buffer), now, now, buffer)
+                self._call_at.append(number)
+        self.blocks = list(found.values())
+
+    def live_bytes(self) -> dict[str, list[int]]:
+        """Bytes in use by device and moment."""
+        live: dict[str, list[int]] = {}
+        for block in self.blocks:
+            change = live.setdefault(block.device, [0] * (len(self._call_at) + 1))
+            change[block.first] += block.size
+            change[block.last + 1] -= block.size
+        for change in live.values():
+            total = 0
+            for moment, amount in enumerate(change):
+                total += amount
+                change[moment] = total
+        return live
+
+    @property
+    def bound(self) -> int:
+        """Bytes that no places can do without: the most in use at one moment, of all devices together."""
+        return sum(max(live) for live in self.live_bytes().values())
+
+    def store_in_place(self) -> None:
+        """At every device's worst moment let an output take the memory of an input that dies there, while one can."""
+        for device, live in self.live_bytes().items():
+            saved = 1
+            while saved:
+                worst = max(range(len(live)), key=lambda moment: live[moment])
+                saved = self.share_at(worst, device)
+                live[worst] -= saved
+
+    def share_at(self, moment: int, device: str) -> int:
+        """Bytes saved at a moment by one more output in place; 0 when there is none."""
+        if moment == len(self._call_at):
+            return 0
+        number = self._call_at[moment]
+        call = self.calls[number]
+        if not isinstance(call, KernelCall):
+            return 0
+        dying = {block.buffer: block for block in self.blocks if block.last == moment and block.device == device}
+        born = {block.buffer: block for block in self.blocks if block.first == moment and block.device == device}
+        pair = reuse_inputs(call, dying, born)
+        if pair is None:
+            return 0
+        output, source = pair
+        self.calls[number] = merged(call, output, source)
+        last = born[output].last
+        for later in range(number + 1, self._call_at[last] + 1):
+            self.calls[later] = renamed(self.calls[later], output, source)
+        dying[source].last = last
+        self.blocks.remove(born[output])
+        return born[output].size
+
+    def place(self) -> dict[str, int]:
+        """Give every block its offset; returns the bytes of each device's arena."""
+        return {
+            device: place_blocks([block for block in self.blocks if block.device == device])
+            for device in dict.fromkeys([block.device for block in self.blocks])
+        }
+
+
+def place_blocks(blocks: Sequence[Block]) -> int:
+    """Best fit in a few orders of the blocks; sets the offsets of the order with the lowest top and returns that."""
+    least = max(bytes_in_use(blocks), default=0)
+    orders: tuple[Callable[[Block], tuple[int, ...]], ...] = (
+        lambda b: (-b.size, b.first, b.last),
+        lambda b: (b.first - b.last, -b.size, b.first),
+        lambda b: (b.first, -b.size, b.last),
+        lambda b: (-b.size * (b.last - b.first + 1), b.first, b.last),
+    )
+    best: tuple[int, list[int]] | None = None
+    for order in orders:
+        top = best_fit(sorted(blocks, key=order))
+        if best is None or top < best[0]:
+            best = top, [block.offset for block in blocks]
+        if best[0] == least:
+            break
+    assert best is not None
+    for block, offset in zip(blocks, best[1], strict=True):
+        block.offset = offset
+    return best[0]
+
+
+def bytes_in_use(blocks: Sequence[Block]) -> Iterator[int]:
+    """Bytes in use after each moment that a block begins or ends."""
+    change: dict[int, int] = {}
+    for block in blocks:
+        change[block.first] = change.get(block.first, 0) + block.size
+        change[block.last + 1] = change.get(block.last + 1, 0) - block.size
+    total = 0
+    for moment in sorted(change):
+        total += change[moment]
+        yield total
+
+
+def best_fit(blocks: Sequence[Block]) -> int:
+    """Give each block, in order, the smallest gap between those that live at its time; returns the arena's size."""
+    placed: list[Block] = []
+    top = 0
+    for block in blocks:
+        first, last, size = block.first, block.last, block.size
+        around = sorted([(b.offset, b.size) for b in placed if b.first <= last and first <= b.last])
+        end = 0
+        best: tuple[int, int] | None = None
+        for offset, taken in around:
+            gap = offset - end
+            if gap >= size and (best is None or gap < best[0]):
+                best = gap, end
+            end = max(end, offset + taken)
+        block.offset = end if best is None else best[1]
+        top = max(top, block.offset + size)
+        placed.append(block)
+    return top
+
+
+def moments_of(call: Call) -> list[list[UOp]]:
+    """The buffers in use at each moment of a call: a launch has a moment for every stage."""
+    if isinstance(call, CopyCall):
+        return [[call.destination, call.source]]
+    arg = call.ast.arg
+    if not isinstance(arg, LaunchArg):
+        return [list(call.buffers)]
+    return [
+        [call.buffers[slot] for segment in stage for use in segment for slot in use.slots if slot >= 0]
+        for stage in arg.stages
+    ]
+
+
+def renamed(call: Call, old: UOp, new: UOp) -> Call:
+    """The call with another buffer in the place of `old`."""
+    if isinstance(call, CopyCall):
+        return CopyCall(*[new if b is old else b for b in (call.destination, call.source)])
+    if old not in call.buffers:
+        return call
+    return replace(call, buffers=tuple([new if b is old else b for b in call.buffers]))
 
 
 def size_of(buffer: UOp) -> int:
     """Bytes of a BUFFER node."""
     return int(buffer.arg.size * buffer.dtype.itemsize)
-
-
-def take(free: list[UOp], buffer: UOp) -> UOp:
-    """The smallest free buffer that holds `buffer` without wasting half of itself, or `buffer` itself."""
-    need = size_of(buffer)
-    fitting = [b for b in free if need <= size_of(b) <= 2 * need]
-    if not fitting:
-        return buffer
-    best = min(fitting, key=size_of)
-    free.remove(best)
-    return best

@@ -16,8 +16,8 @@ from gradlet.schedule.cache import ScheduleCache
 from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
 from gradlet.schedule.context import Context, sink
 from gradlet.schedule.emit import Emitter
-from gradlet.schedule.fuse import partition
 from gradlet.schedule.hazards import place_writes
+from gradlet.schedule.launches import partition
 from gradlet.schedule.layout import lay_out_operands
 from gradlet.schedule.moves import chain_to, replay, reshape, root_of
 from gradlet.schedule.order import execution_order
@@ -84,21 +84,21 @@ def _store_constants(node: UOp, context: Context) -> UOp:
 def _decide(node: UOp, context: Context) -> UOp:
     assert context.effects is not None
     context.steps = Steps(context.effects, node.src, context.stored_on, context.default_device)
-    context.groups = partition(context.steps, context.target_of)
+    context.launches = partition(context.steps, context.target_of)
     return node
 
 
 def _order(node: UOp, context: Context) -> UOp:
     assert context.steps is not None
-    context.groups = execution_order(context.groups, context.steps)
+    context.launches = execution_order(context.launches, context.steps, [root_of(n) for n in node.src])
     return node
 
 
 def _lower(node: UOp, context: Context) -> UOp:
     assert context.steps is not None
-    emitter = Emitter(context.steps, context.groups)
-    for group in context.groups:
-        emitter.emit(group)
+    emitter = Emitter(context.steps, context.launches)
+    for launch in context.launches:
+        emitter.emit(launch)
     context.calls, context.made = emitter.calls, emitter.made
     for old, new in zip(context.asked, node.src, strict=True):
         context.results[old] = _result(new, emitter, context.default_device)
@@ -114,8 +114,13 @@ def _result(node: UOp, emitter: Emitter, default_device: str) -> UOp:
 
 
 def _reuse_memory(node: UOp, context: Context) -> UOp:
-    context.calls = memory.reuse(context.calls, context.made, context.results.values())
-    return node
+    before = context.calls
+    context.calls, context.memory = memory.plan_memory(
+        before, context.made, context.results.values(), context.target_of
+    )
+    if all(old is new for old, new in zip(before, context.calls, strict=True)):
+        return node
+    return sink([call.ast for call in context.calls if isinstance(call, KernelCall)])
 
 
 T: Final = Stage.TENSOR
@@ -141,7 +146,8 @@ PIPELINE: Final = Pipeline(
         Pass("decide kernels", _decide, T, T, doc="which steps run together, by price; the graph stays as it is"),
         Pass("order kernels", _order, T, T, doc="an order that respects all dependences and frees memory early"),
         Pass("lower kernels", _lower, T, K, doc="movement ops become index expressions over ranges, kernel by kernel"),
-        Pass("reuse memory", _reuse_memory, K, K, doc="temporary buffers with disjoint lifetimes share memory"),
+        Pass("reuse memory", _reuse_memory, K, K,
+             doc="temporary buffers get places in one arena; outputs go over dying inputs where that saves memory"),
     ),
 )  # fmt: skip
 
@@ -189,4 +195,4 @@ def make_schedule(
     PIPELINE.run(sink(asked), context, observers)
     used = {v for call in context.calls if isinstance(call, KernelCall) for v in call.variables}
     values = {v: value for v, value in context.values.items() if v in used}
-    return Schedule(tuple(context.calls), context.results, values)
+    return Schedule(tuple(context.calls), context.results, values, context.memory)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import Final
 
@@ -43,11 +43,19 @@ class Verdict:
         price: picoseconds, or IMPOSSIBLE.
         outer: loops that can run in parallel, shared by everything in the kernel.
         chain: sets of loops that have to be outside all others, smallest first.
+        compute: picoseconds of arithmetic with every core busy.
+        traffic: bytes between memory and the cores.
+        reads: operands from outside, with the bytes that are read of each and the loops they depend on.
+        contraction: whether it is a matrix product or convolution.
     """
 
     price: int
     outer: Atoms = NOTHING
     chain: Sequence[Atoms] = ()
+    compute: int = 0
+    traffic: int = 0
+    reads: Mapping[object, tuple[int, Atoms]] = field(default_factory=dict)
+    contraction: bool = False
 
 
 NO: Final = Verdict(IMPOSSIBLE)
@@ -97,11 +105,13 @@ class Pricer:
         work = cell.inner_work * cell.points + cell.outer_work * cell.out_points
         if cell.reduce is None:
             work = (cell.inner_work + cell.outer_work) * cell.points
-        sources: dict[object, int] = {}
+        sources: dict[object, tuple[int, Atoms]] = {}
         for read in cell.reads:
-            sources[read.source] = max(read.bytes, sources.get(read.source, 0))
+            if read.bytes > sources.get(read.source, (-1, NOTHING))[0]:
+                sources[read.source] = (read.bytes, read.atoms)
         width = prod([cell.loops[a] for a in cell.kept])
-        return Verdict(self._time(work, sum(sources.values()) + cell.out_bytes, width, cell.contraction), cell.kept)
+        traffic = sum(count for count, _ in sources.values()) + cell.out_bytes
+        return self._verdict(work, traffic, width, cell.contraction, cell.kept, (), sources)
 
     def _allowed(self, cells: Sequence[Cell], stored: Sequence[Cell]) -> bool:
         """What no price can buy: too large, special steps, two contractions, hazards."""
@@ -237,7 +247,7 @@ class Pricer:
             traffic += count * passes
         width = prod([sizes[a] for a in outer])
         contraction = any(c.contraction for c in cells)
-        return Verdict(self._time(work, traffic, width, contraction), outer, chain)
+        return self._verdict(work, traffic, width, contraction, outer, chain, largest)
 
     def _evaluations(self, cell: Cell, place: Place, chain: Sequence[Atoms], nest: Sequence[int]) -> int:
         """How often an element-wise cell is computed at one place; it moves out of loops inside all of its own."""
@@ -249,17 +259,37 @@ class Pricer:
         times = max(cell.points, place.points)
         return max(cell.points, times // TILE) if place.contraction else times
 
-    def _time(self, work: int, traffic: int, width: int, contraction: bool) -> int:
+    def _verdict(
+        self,
+        work: int,
+        traffic: int,
+        width: int,
+        contraction: bool,
+        outer: Atoms,
+        chain: Sequence[Atoms],
+        reads: Mapping[object, tuple[int, Atoms]],
+    ) -> Verdict:
+        fraction = CONTRACTION_FRACTION if contraction else PLAIN_FRACTION
+        compute = work * fraction * PICO // self.target.flops_per_second
+        price = self.launch + self.time(compute, traffic, width)
+        return Verdict(price, outer, chain, compute, traffic, reads, contraction)
+
+    def time(self, compute: int, traffic: int, width: int) -> int:
+        """Picoseconds of a kernel without its launch.
+
+        Args:
+            compute: arithmetic, in picoseconds with every core busy.
+            traffic: bytes between memory and the cores.
+            width: iterations that can run at the same time.
+        """
         target = self.target
         used = min(target.cores, max(1, width))
-        fraction = CONTRACTION_FRACTION if contraction else PLAIN_FRACTION
-        compute = work * fraction * PICO // target.flops_per_second
         memory = traffic * PICO // target.bytes_per_second
         # One core alone gets a large part of the memory bandwidth.
         memory = memory * target.cores // min(target.cores, used * ALONE)
         compute = compute * target.cores // used
         # Arithmetic hides behind memory traffic only in part.
-        return self.launch + max(compute, memory) + min(compute, memory) // 2
+        return max(compute, memory) + min(compute, memory) // 2
 
 
 def count_runs(

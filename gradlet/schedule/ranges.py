@@ -27,7 +27,9 @@ from gradlet.ops.op import (
     identity_element,
 )
 from gradlet.rules.sets import INDEX_MATH
-from gradlet.schedule.indexing import FALSE, INDEX, ZERO, Gate, Index, IndexMath, condition, join
+from gradlet.schedule.blocks import Frame, cut_loops, cut_nest
+from gradlet.schedule.indexing import FALSE, INDEX, ZERO, Form, Gate, Index, IndexMath, condition, join
+from gradlet.schedule.partition import Blocks
 
 Loop = tuple[object, int]  # identity and size of a loop
 Request = tuple[UOp, Index, Gate]
@@ -35,6 +37,10 @@ Request = tuple[UOp, Index, Gate]
 _RESHAPE: Final = Op.RESHAPE
 _BUFFER: Final = Op.BUFFER
 _INDEX: Final = Op.INDEX
+
+
+class RegionError(Exception):
+    """Bodies cannot run block by block; never reaches the user: they are launched one after another instead."""
 
 
 class Lowered(NamedTuple):
@@ -115,6 +121,7 @@ class Lowering:
         places: for every node that lives in memory, a view of its BUFFER with the node's shape.
         axis_loops: the loops an axis of a node runs as: (identity, size) pairs, outermost first.
         own: nodes this kernel computes itself although they live in memory.
+        frame: the region that the kernel is a body of; it then computes one block.
     """
 
     def __init__(
@@ -122,9 +129,11 @@ class Lowering:
         places: Mapping[UOp, UOp],
         axis_loops: Callable[[UOp, int], tuple[Loop, ...]],
         own: frozenset[UOp],
+        frame: Frame | None = None,
     ) -> None:
         self.places = places
-        self.axis_loops = axis_loops
+        self.axis_loops = axis_loops if frame is None else cut_loops(axis_loops, frame.blocks)
+        self.frame = frame
         self.own = own
         self.math = IndexMath()
         self.memo: dict[Request, UOp] = {}
@@ -133,6 +142,9 @@ class Lowering:
         self.loops: dict[object, UOp] = {}
         self.levels: dict[UOp, int] = {}
         self.count = 0
+        self.block: UOp | None = None
+        if frame is not None:
+            self.open_block(frame.blocks)
 
     # ranges
     def make_range(self, size: int, kind: AxisKind) -> UOp:
@@ -146,6 +158,14 @@ class Lowering:
         for loop in loops:
             if loop not in self.loops:
                 self.loops[loop] = self.make_range(loop[1], AxisKind.LOOP)
+
+    def open_block(self, blocks: Blocks) -> None:
+        """One PARALLEL range numbers the blocks; the loops that are cut are parts of its number."""
+        rest = self.block = self.make_range(blocks.count, AxisKind.PARALLEL)
+        for cut in reversed(blocks.cuts):
+            rest, part = self.math.divmod(rest, cut.outer) if cut is not blocks.cuts[0] else (rest, rest)
+            if cut.outer > 1:
+                self.loops[(cut.atom, "block"), cut.outer] = part
 
     def axis_index(self, loops: Sequence[Loop], used: dict[Loop, int], kind: AxisKind, context: object) -> UOp:
         """The index of an axis from its loops; a loop met twice in one node gets a RANGE of its own."""
@@ -261,12 +281,31 @@ class Lowering:
         """The PARAM of a BUFFER; slots go by discovery."""
         found = self.params.get(buffer)
         if found is None:
-            arg = ParamArg(len(self.params), buffer.arg.size)
+            size = buffer.arg.size if self.frame is None else self.frame.scratch.get(buffer, buffer.arg.size)
+            arg = ParamArg(len(self.params), size)
             found = self.params[buffer] = mk(Op.PARAM, buffer.dtype, (), arg)
         return found
 
+    def in_scratch(self, element: UOp, size: int, gate: Gate) -> UOp:
+        """The element of a scratch array: where the block begins is taken off.
+
+        A gated access may form an address outside and not use it.
+
+        Raises:
+            RegionError: the element may lie in another block.
+        """
+        form = self.math.form(element)
+        terms = {t: f for t, f in form.terms.items() if t is not self.block}
+        low, high = self.math.form_bounds(Form(terms, form.constant))
+        inside = (gate or 0 <= low and high < size) and not any(self.block in t.ranges for t in terms)
+        if not inside or form.terms.get(self.block, 0) != size:  # type: ignore[arg-type]
+            raise RegionError("a block reads what another block makes")
+        return self.math.build(terms, form.constant)
+
     def address(self, buffer: UOp, element: UOp, gate: Gate) -> UOp:
         """INDEX of one element."""
+        if self.frame is not None and buffer in self.frame.scratch:
+            element = self.in_scratch(element, self.frame.scratch[buffer], gate)
         src = (self.param(buffer), element)
         return mk(_INDEX, buffer.dtype, (*src, condition(gate)) if gate else src, None)
 
@@ -411,6 +450,7 @@ def lower_kernel(
     places: Mapping[UOp, UOp],
     axis_loops: Callable[[UOp, int], tuple[Loop, ...]],
     nest: Sequence[Loop] = (),
+    frame: Frame | None = None,
 ) -> Lowered:
     """The kernel that computes `outputs` into their places.
 
@@ -419,13 +459,17 @@ def lower_kernel(
         places: where every node that lives in memory is.
         axis_loops: see `Lowering`.
         nest: output loops in nesting order, outermost first; loops not listed come after these.
+        frame: the region that it is a body of.
+
+    Raises:
+        RegionError: a block needs what another block makes.
     """
     own = frozenset(outputs)
-    lowering = Lowering(places, axis_loops, own)
+    lowering = Lowering(places, axis_loops, own, frame)
     lowering.levels = reduce_levels(outputs, lambda n: n in places and n not in own)
     for node in outputs:
         lowering.param(buffer_below(places[node]))
-    lowering.open_loops(nest)
+    lowering.open_loops(nest if frame is None else cut_nest(nest, frame.blocks))
     stores = [lowering.store(node) for node in outputs]
     sink = mk(Op.SINK, dtypes.void, tuple(stores), KernelArg(""))
     simple = rewrite(sink, INDEX_MATH)

@@ -24,6 +24,7 @@ class Steps:
         reads: for every step its operands as (operand node, what lies below its movement ops).
         users: for every step the steps that read it.
         forced: the steps whose values have to be in memory, in order.
+        wanted: the nodes whose values outlive the schedule.
         before: for every in-place step the steps that have to run first.
         axes: loops of all nodes.
     """
@@ -44,9 +45,18 @@ class Steps:
                     self.users[source].append(node)
         self.before = {w: [r for r in first if r in present] for w, first in effects.before.items() if w in present}
         self.versions = {op: v for op, v in effects.memory.items() if op in present}
+        self.wanted = {root_of(w) for w in wanted}
         self._waited_for = {r for first in self.before.values() for r in first} | set(self.versions.values())
+        self._overwritten = set(self.versions.values())
+        self._copied = {root_of(n.src[0]) for n in self.order if n.op is Op.COPY} | {
+            n for n in self.order if n.op is Op.COPY
+        }
         self.forced = self._find_forced(wanted)
         self.devices = self._find_devices(nodes, asked, default_device)
+
+    def outlives(self, step: UOp) -> bool:
+        """Whether a step's value is memory that somebody outside knows: a result, or a version of a buffer."""
+        return step in self.wanted or step in self.versions or step in self._overwritten or step in self._copied
 
     def is_last(self, step: UOp) -> bool:
         """Whether nothing in this schedule waits for the step."""

@@ -1,0 +1,105 @@
+"""Along which loops a step reads exactly the part of an operand that the same iteration of its producer made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from gradlet.graph.node import UOp
+from gradlet.ops.op import ELEMENTWISE, Op
+from gradlet.schedule.axes import Axes, Loop
+from gradlet.schedule.cells import NOTHING, Atoms
+
+# The loops that make up the index of an axis, outermost first; None when it is more than that.
+AxisLoops = tuple[Loop, ...] | None
+
+
+def aligned_atoms(operand: UOp, source: UOp, step: UOp, axes: Axes) -> Atoms:
+    """The atoms of `source` that its reader `step` indexes with the loop of the very same atom, and with nothing else.
+
+    Args:
+        operand: the source of `step` that lies over `source` by movement ops.
+    """
+    needs = _loops_of_operand(operand, step, axes)
+    if needs is None:
+        return NOTHING
+    node = operand
+    while node is not source:
+        needs = _through(node, needs)
+        node = node.src[0]
+    found: set[int] = set()
+    for mine, own in zip(needs, axes.dims(source), strict=True):
+        if mine == own:
+            found.update(a for a, _ in own)
+    return frozenset(found)
+
+
+def _loops_of_operand(operand: UOp, step: UOp, axes: Axes) -> list[AxisLoops] | None:
+    """The loops that index each axis of the operand, or None when nothing is known of them."""
+    if step.op in ELEMENTWISE:
+        return list(axes.dims(step))
+    if step.op is Op.GATHER and operand is step.src[0]:
+        return [None, *axes.dims(step)[len(step.src[1].shape) :]]
+    if step.op is Op.SCATTER and operand is step.src[0]:
+        return list(axes.dims(operand))
+    return list(axes.dims(operand))
+
+
+def _through(node: UOp, needs: list[AxisLoops]) -> list[AxisLoops]:
+    """The same for the source of a movement op."""
+    op, arg = node.op, node.arg
+    below = node.src[0].shape
+    if op is Op.RESHAPE:
+        return _through_reshape(needs, node.shape, below)
+    if op is Op.PERMUTE:
+        moved = list(needs)
+        for need, axis in zip(needs, arg.axes, strict=True):
+            moved[axis] = need
+        return moved
+    if op is Op.EXPAND:
+        return [need if size == have else () for need, size, have in zip(needs, below, node.shape, strict=True)]
+    if op is Op.FLIP:
+        return [None if axis in arg.axes else need for axis, need in enumerate(needs)]
+    if op in (Op.WINDOW, Op.UNWINDOW):
+        return [None if axis == arg.axis else need for axis, need in enumerate(needs)]
+    return [need if size == have else None for need, size, have in zip(needs, below, node.shape, strict=True)]
+
+
+def _through_reshape(needs: Sequence[AxisLoops], new: Sequence[int], old: Sequence[int]) -> list[AxisLoops]:
+    result: list[AxisLoops] = []
+    position = axis = 0
+    while axis < len(old):
+        first_old, first_new = axis, position
+        size_old, size_new = old[axis], 1
+        axis += 1
+        while size_old != size_new:
+            if size_new < size_old:
+                size_new *= new[position]
+                position += 1
+            else:
+                size_old *= old[axis]
+                axis += 1
+        group = needs[first_new:position]
+        result.extend(_regroup(group, old[first_old:axis]))
+    return result
+
+
+def _regroup(group: Sequence[AxisLoops], old: Sequence[int]) -> list[AxisLoops]:
+    """The loops of some neighbouring axes, dealt out to the axes that they were before a reshape."""
+    if any(need is None for need in group):
+        return [None] * len(old)
+    loops = [loop for need in group if need for loop in need]
+    if prod(size for _, size in loops) != prod(old):
+        return [None] * len(old)
+    result: list[AxisLoops] = []
+    position = 0
+    for size in old:
+        start = position
+        have = 1
+        while have < size and position < len(loops):
+            have *= loops[position][1]
+            position += 1
+        if have != size:
+            return [*result, *[None] * (len(old) - len(result))]
+        result.append(tuple(loops[start:position]))
+    return result

@@ -1,0 +1,222 @@
+"""Regions: kernels that run one after another on one core, block by block, with what they hand over kept near it.
+
+The loops that all of them share are cut in blocks. A value made and used inside the region stays in the scratch memory of
+the core (its second cache); a value that others need too is stored once and read again while it is near. A matrix
+product, what follows it, and the product after that need no pairwise merge of loops: each keeps its own best loops
+inside the block. This is the resident shape of reduce -> broadcast -> reduce, whatever the kernels are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+from gradlet.graph.node import UOp
+from gradlet.schedule.alignment import aligned_atoms
+from gradlet.schedule.cells import NOTHING, Atoms, Cell
+from gradlet.schedule.partition import Blocks, Cut
+from gradlet.schedule.price import PICO, Pricer
+
+if TYPE_CHECKING:
+    from gradlet.schedule.fuse import Kernel
+
+# Calling one body for one block.
+CALL_PS: Final = 60_000
+# The last cache is this many times faster than memory.
+LAST_CACHE: Final = 3
+# A matrix product of fewer results in a block does not fill its register tiles.
+SMALL_PRODUCT: Final = 4096
+# Blocks for each core that even out their differences; more only cost calls.
+ENOUGH_BLOCKS: Final = 64
+MAX_BLOCKS: Final = 1 << 16
+
+
+@dataclass
+class Plan:
+    """A region, priced.
+
+    Attributes:
+        time: picoseconds without the launch.
+        blocks: None for a single kernel.
+        scratch: stored steps that stay in scratch memory.
+    """
+
+    time: int
+    blocks: Blocks | None
+    scratch: dict[UOp, None]
+
+
+@dataclass
+class Value:
+    """What one kernel of a region hands to another."""
+
+    root: UOp
+    bytes: int
+    first: int  # position of its maker
+    last: int  # position of its last reader
+    reads: int
+    stored: bool  # others need it too
+
+
+class Planner:
+    """Prices regions of one device."""
+
+    def __init__(self, pricer: Pricer) -> None:
+        self.pricer = pricer
+        self.steps = pricer.steps
+        self.target = pricer.target
+        self._aligned: dict[tuple[int, UOp], Atoms] = {}
+
+    def plan(self, kernels: Sequence[Kernel], values: dict[UOp, Value]) -> Plan | None:
+        """The cheapest way to run these kernels (makers first) as one region, or None."""
+        sizes: dict[int, int] = {}
+        for kernel in kernels:
+            for cell in kernel.cells:
+                sizes.update(cell.loops)
+        shared = self.shared(kernels, values)
+        if not shared:
+            return None
+        loops = [(a, sizes[a]) for a in self._nesting(kernels) if a in shared and sizes[a] > 1]
+        best: Plan | None = None
+        for cuts in candidates(loops, self.target.cores):
+            made = self._priced(kernels, list(values.values()), cuts, sizes)
+            if made is not None and (best is None or made.time < best.time):
+                best = made
+        return best
+
+    # legality
+    def shared(self, kernels: Sequence[Kernel], values: dict[UOp, Value]) -> Atoms:
+        """The loops that can be cut: parallel in every kernel, and every value is read where it was made."""
+        shared = kernels[0].verdict.outer
+        for kernel in kernels:
+            shared = shared & kernel.verdict.outer
+            own = {c.root for c in kernel.cells}
+            for cell in kernel.cells:
+                for source in dict.fromkeys([r.source for r in cell.reads]):
+                    if source in values and source not in own:
+                        shared = shared & self.aligned(cell, source)
+        made = {m for k in kernels for c in k.cells for m in c.members}
+        for kernel in kernels:
+            for cell in kernel.cells:
+                # Readers of the old values are in step with the write only inside one kernel.
+                first = self.steps.before.get(cell.root, ())
+                if any(r in made and not any(r in c.members for c in kernel.cells) for r in first):
+                    return NOTHING
+        return shared
+
+    def aligned(self, cell: Cell, source: UOp) -> Atoms:
+        """The loops along which a cell reads the very block of `source` that the same block made."""
+        found = self._aligned.get((cell.number, source))
+        if found is None:
+            parts = [
+                aligned_atoms(operand, source, step, self.steps.axes)
+                for step in cell.members
+                for operand, below in self.steps.reads[step]
+                if below is source
+            ]
+            found = frozenset.intersection(*parts) if parts else NOTHING
+            self._aligned[cell.number, source] = found
+        return found
+
+    def values(self, kernels: Sequence[Kernel]) -> dict[UOp, Value]:
+        """What the kernels hand to one another."""
+        found: dict[UOp, Value] = {}
+        maker: dict[UOp, tuple[int, Cell]] = {}
+        for position, kernel in enumerate(kernels):
+            own = {c.root for c in kernel.cells}
+            for source in dict.fromkeys([r.source for c in kernel.cells for r in c.reads]):
+                if source in own or source not in maker:
+                    continue
+                first, cell = maker[source]
+                value = found.setdefault(source, Value(source, cell.out_bytes, first, position, 0, False))
+                value.last = position
+                value.reads += 1
+            for cell in kernel.stored:
+                maker[cell.root] = (position, cell)
+        return found
+
+    def _nesting(self, kernels: Sequence[Kernel]) -> list[int]:
+        """All output loops, in the order of the largest output first."""
+        outputs = sorted([c for k in kernels for c in k.stored], key=lambda c: -c.out_bytes)
+        return list(dict.fromkeys([a for c in outputs for a in c.loops if a in c.kept]))
+
+    # price
+    def _priced(
+        self, kernels: Sequence[Kernel], values: Sequence[Value], cuts: tuple[Cut, ...], sizes: dict[int, int]
+    ) -> Plan | None:
+        target = self.target
+        blocks = Blocks(cuts)
+        count = blocks.count
+        scratch = [v for v in values if not v.stored]
+        if peak(scratch, len(kernels)) // count > target.scratch_bytes:
+            return None
+        near = peak(values, len(kernels)) // count <= target.l2_bytes * 3 // 4
+        used = max(1, count // -(-count // target.cores)) if count < 4 * target.cores else target.cores
+        compute = sum(self._compute(k, count) for k in kernels) * target.cores // used
+        made = {v.root for v in values}
+        reads: dict[object, tuple[int, Atoms]] = {}
+        traffic = again = 0
+        for kernel in kernels:
+            for source, (bytes_read, atoms) in kernel.verdict.reads.items():
+                if source in made:
+                    continue
+                if bytes_read > reads.get(source, (-1, NOTHING))[0]:
+                    reads[source] = (bytes_read, atoms)
+        for bytes_read, atoms in reads.values():
+            traffic += bytes_read
+            visits = prod(c.outer for c in cuts if c.atom not in atoms)
+            slab = bytes_read // prod(c.outer for c in cuts if c.atom in atoms)
+            if visits > 1 and slab > target.l2_bytes // 4:
+                again += bytes_read * (visits - 1)
+        hidden = {v.root for v in scratch}
+        traffic += sum(c.out_bytes for k in kernels for c in k.stored if c.root not in hidden)
+        inside = sum(v.bytes * (1 + v.reads) for v in scratch) + sum(v.bytes * v.reads for v in values if v.stored)
+        if not near:
+            traffic += sum(v.bytes * v.reads for v in values if v.stored)
+        memory = traffic * PICO // target.bytes_per_second
+        memory += again * PICO // (LAST_CACHE * target.bytes_per_second)
+        memory = memory * target.cores // min(target.cores, 2 * used)
+        compute += inside * PICO // target.l2_bytes_per_second * target.cores // used
+        calls = count * len(kernels) * CALL_PS // used
+        time = max(compute, memory) + min(compute, memory) // 2 + calls
+        return Plan(time, blocks, dict.fromkeys([v.root for v in scratch]))
+
+    def _compute(self, kernel: Kernel, count: int) -> int:
+        verdict = kernel.verdict
+        if not verdict.contraction:
+            return verdict.compute
+        results = max(c.out_points for c in kernel.stored) // count
+        return verdict.compute if results >= SMALL_PRODUCT else verdict.compute * 2
+
+
+def peak(values: Sequence[Value], count: int) -> int:
+    """The most bytes of values that are alive at one of `count` positions, for all blocks together."""
+    return max((sum(v.bytes for v in values if v.first <= p <= v.last) for p in range(count)), default=0)
+
+
+def candidates(loops: Sequence[tuple[int, int]], cores: int) -> list[tuple[Cut, ...]]:
+    """Ways to cut: some outer loops fully, and perhaps the next one in parts."""
+    found: list[tuple[Cut, ...]] = []
+    prefix: tuple[Cut, ...] = ()
+    count = 1
+    for atom, size in loops:
+        for outer in divisors(size):
+            if count * outer >= 2 and (count * outer <= cores * ENOUGH_BLOCKS or not found):
+                found.append((*prefix, Cut(atom, outer, size // outer)))
+        prefix = (*prefix, Cut(atom, size, 1))
+        count *= size
+        if count > cores * ENOUGH_BLOCKS:
+            break
+    return [cuts for cuts in found if prod(c.outer for c in cuts) <= MAX_BLOCKS]
+
+
+def divisors(size: int) -> list[int]:
+    """The divisors above 1, in order; the powers of two among them when there are many."""
+    found = [d for d in range(2, min(size, 4096) + 1) if size % d == 0]
+    if size > 4096:
+        found.append(size)
+    if len(found) > 12:
+        found = [d for d in found if d & (d - 1) == 0 or d == size]
+    return found
