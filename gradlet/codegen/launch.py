@@ -41,6 +41,9 @@ def lower_launch(ast: UOp, target: Target, observers: Sequence[Observer] = ()) -
     programs = tuple(
         lower(body, target, observers, parallel=number not in alone) for number, body in enumerate(ast.src)
     )
+    for number in alone:
+        if programs[number].grid > 1 and not facts[number].blocks:
+            raise CompilerError(f"launch {arg.name}: the opts of body {number} share it between cores inside a region")
     everything = uses(arg)
     return LaunchProgram(
         name=arg.name, programs=programs, stages=arg.stages,

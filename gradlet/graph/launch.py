@@ -86,7 +86,9 @@ def _broken_segment_rule(segment: LaunchSegment, facts: list[BodyFacts], arg: La
     sizes: set[int] = set()
     for use in segment:
         blocks = facts[use.body].blocks
-        if not blocks:  # it reads and writes scratch only: the same for every block
+        if not blocks:  # the same for every block, so it may only write what each core has for itself
+            if any(use.slots[written] >= 0 for written in facts[use.body].written):
+                return f"body {use.body} of a region has no PARALLEL range, so it only writes to scratch arrays"
             continue
         if len(blocks) != 1 or blocks[0].src[0].op is not Op.CONST or blocks[0].src[0].arg < 1:
             return f"body {use.body} of a region has one PARALLEL range, its blocks, whose size is a positive constant"

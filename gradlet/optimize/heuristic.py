@@ -21,8 +21,14 @@ BLOCK = 8  # side of the blocks that a transposition goes by
 PARALLEL_LAUNCHES = 4  # a kernel is worth several threads when it takes this many launches' time on one
 
 
-def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
-    """The opts for a kernel; always ones that `actions.apply` accepts."""
+def choose(sink: UOp, target: Target, parallel: bool = True) -> tuple[Opt, ...]:
+    """The opts for a kernel; always ones that `actions.apply` accepts.
+
+    Args:
+        sink: the kernel.
+        target: the machine.
+        parallel: whether threads may share a range of it.
+    """
     facts = KernelFacts(sink)
     plan = Plan(facts, target, facts.next_number())
     if target.kind == "gpu":
@@ -31,7 +37,8 @@ def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
     tiled = contraction.tile(facts, plan)
     busy = tiled | _vectorize_reduces(facts, plan, tiled)
     _vectorize_outputs(facts, plan, busy)
-    _parallelize(facts, plan)
+    if parallel and not any(r.arg.kind is AxisKind.PARALLEL for r in facts.loops):
+        _parallelize(facts, plan)
     return tuple(plan.opts)
 
 
@@ -193,12 +200,7 @@ def _copies(facts: KernelFacts, plan: Plan, loop: UOp, lanes: int, accesses: Seq
 
 
 def _parallelize(facts: KernelFacts, plan: Plan) -> None:
-    """Threads over the outermost big range that all stores share, if the kernel is worth it.
-
-    The body of a region has its PARALLEL range already.
-    """
-    if any(r.arg.kind is AxisKind.PARALLEL for r in facts.loops):
-        return
+    """Threads over the outermost big range that all stores share, if the kernel is worth it."""
     work = estimate_facts(facts)
     target = plan.target
     seconds = max(

@@ -95,8 +95,11 @@ def sum_with_tail(size: int = 1000, parts: int = 16) -> Launch:
     return Launch(launch("sum_tail", [first, b.sink("tail")], stages), arrays, {0: a.sum(keepdims=True)})
 
 
-def attention(heads: int = 3, rows: int = 8, keys: int = 20, width: int = 6) -> Launch:
-    """A region: scores of one head into scratch, row softmax in scratch, weighted sum of values. A block a head."""
+def attention(heads: int = 3, rows: int = 8, keys: int = 20, width: int = 6, bias: bool = True) -> Launch:
+    """A region: scores of one head into scratch, row softmax in scratch, weighted sum of values. A block a head.
+
+    Without a bias a head, the softmax does not know its block.
+    """
 
     def begin() -> tuple[Builder, UOp]:
         b = Builder()
@@ -112,11 +115,12 @@ def attention(heads: int = 3, rows: int = 8, keys: int = 20, width: int = 6) -> 
     first = b.sink("scores")
 
     b, h = begin()
-    p, s, bias = b.param(0, scores), b.param(1, scores), b.param(2, heads)
+    p, s = b.param(0, scores), b.param(1, scores)
     i, j, k1, k2 = b.range(rows), b.range(keys), b.reduce_range(keys), b.reduce_range(keys)
     top = b.reduce(Op.MAX, b.load(s, i * keys + k1), k1)
     total = b.reduce(Op.ADD, (b.load(s, i * keys + k2) - top).exp(), k2)
-    b.store(p, i * keys + j, (b.load(s, i * keys + j) - top).exp().fdiv(total) + b.load(bias, h))
+    weight = (b.load(s, i * keys + j) - top).exp().fdiv(total)
+    b.store(p, i * keys + j, weight + b.load(b.param(2, heads), h) if bias else weight)
     second = b.sink("softmax")
 
     b, h = begin()
@@ -126,13 +130,14 @@ def attention(heads: int = 3, rows: int = 8, keys: int = 20, width: int = 6) -> 
     b.store(out, (h * rows + i) * width + j, b.reduce(Op.ADD, weighted, l))
     third = b.sink("values")
 
-    region = [BodyUse(0, (-1, 1, 2)), BodyUse(1, (-2, -1, 4)), BodyUse(2, (0, -2, 3))]
+    region = [BodyUse(0, (-1, 1, 2)), BodyUse(1, (-2, -1, 4) if bias else (-2, -1)), BodyUse(2, (0, -2, 3))]
     qs, ks, vs = random(heads, rows, width), random(heads, keys, width, seed=1), random(heads, keys, width, seed=2)
-    biases = random(heads, seed=3)
+    biases = random(heads, seed=3) if bias else np.zeros(heads, np.float32)
     e = np.exp(qs @ ks.transpose(0, 2, 1) - (qs @ ks.transpose(0, 2, 1)).max(2, keepdims=True))
     weights = e / e.sum(2, keepdims=True) + biases[:, None, None]
     sink = launch("attention", [first, second, third], [[region]], [4 * scores, 4 * scores])
-    return Launch(sink, [empty(heads, rows, width), qs, ks, vs, biases], {0: (weights @ vs).astype(np.float32)})
+    arrays = [empty(heads, rows, width), qs, ks, vs, biases]
+    return Launch(sink, arrays if bias else arrays[:4], {0: (weights @ vs).astype(np.float32)})
 
 
 def mixed() -> Launch:
@@ -216,16 +221,16 @@ def one_block(width: int = 33) -> Launch:
     b = Builder()
     g, j, k = b.range(1, AxisKind.PARALLEL), b.range(width), b.reduce_range(width)
     out, t = b.param(0, width), b.param(1, width)
-    b.store(out, g * width + j, b.load(t, j) * b.reduce(Op.ADD, b.load(t, k), k))
+    b.store(out, g * width + j, b.reduce(Op.MAX, b.load(t, k) - b.load(t, j), k))
     sink = launch("one_block", [first, b.sink("second")], [[[BodyUse(0, (-1, 1)), BodyUse(1, (0, -1))]]], [4 * width])
     a = random(width)
-    return Launch(sink, [empty(width), a], {0: (a + 1) * (a + 1).sum()})
+    return Launch(sink, [empty(width), a], {0: (a + 1).max() - (a + 1)})
 
 
 ALL: Sequence[Callable[[], Launch]] = (
     pack, lambda: pack((5,)), optimizer, sum_with_tail, lambda: sum_with_tail(4099, 37), attention,
-    lambda: attention(16, 32, 48, 16), lambda: attention(5, 7, 13, 3), mixed, with_variables, chain, wide_pack,
-    one_block,
+    lambda: attention(16, 32, 48, 16), lambda: attention(5, 7, 13, 3), lambda: attention(bias=False),
+    lambda: attention(3, 64, 256, 4, False), mixed, with_variables, chain, wide_pack, one_block, lambda: one_block(1024),
 )  # fmt: skip
 
 
