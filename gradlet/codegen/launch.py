@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from gradlet.base.errors import CompilerError
 from gradlet.codegen.pipeline import lower
-from gradlet.graph.launch import BodyFacts, body_facts, region_blocks, uses
+from gradlet.graph.launch import BodyFacts, body_facts, region_blocks, runs, uses
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.passes import Observer
-from gradlet.graph.program import LaunchProgram, LinearProgram
+from gradlet.graph.program import LaunchProgram, LinearProgram, SegmentWork
 from gradlet.graph.spec import check_node
-from gradlet.ops.op import LaunchArg, LaunchSegment, Op, ParamArg, Stage
+from gradlet.ops.op import BodyUse, LaunchArg, LaunchSegment, Op, ParamArg, Stage
 from gradlet.optimize import cost
 from gradlet.target.target import Target
 
@@ -45,21 +45,40 @@ def lower_launch(ast: UOp, target: Target, observers: Sequence[Observer] = ()) -
         if programs[number].grid > 1 and not facts[number].blocks:
             raise CompilerError(f"launch {arg.name}: the opts of body {number} share it between cores inside a region")
     everything = uses(arg)
+    work = _Work(ast, programs, facts)
     return LaunchProgram(
         name=arg.name, programs=programs, stages=arg.stages,
-        grids=tuple(tuple(_blocks(segment, programs, facts) for segment in stage) for stage in arg.stages),
+        work=tuple(tuple(work.of(segment) for segment in stage) for stage in arg.stages),
         scratch=arg.scratch, params=_params(arg, facts),
         written=tuple(sorted({u.slots[w] for u in everything for w in facts[u.body].written if u.slots[w] >= 0})),
         variables=1 + max((number for u in everything for number in u.variables), default=-1),
-        flops=sum(programs[u.body].flops for u in everything), bytes=_bytes(ast, programs),
     )  # fmt: skip
 
 
-def _blocks(segment: LaunchSegment, programs: Sequence[LinearProgram], facts: Sequence[BodyFacts]) -> int:
-    """Into how many parts a segment can be cut."""
-    first = segment[0].body
-    # The range of a region may be gone from a program, as when there is one block: its body then runs once a block.
-    return programs[first].grid if len(segment) == 1 else region_blocks(segment, facts)
+class _Work:
+    """Counts the work of segments."""
+
+    def __init__(self, ast: UOp, programs: Sequence[LinearProgram], facts: Sequence[BodyFacts]) -> None:
+        self.ast, self.programs, self.facts = ast, programs, facts
+        self._bytes: dict[tuple[int, frozenset[int]], int] = {}
+
+    def of(self, segment: LaunchSegment) -> SegmentWork:
+        """The work of one segment."""
+        # The range of a region may be gone from a program, as when there is one block: its body then runs once a block.
+        blocks = self.programs[segment[0].body].grid if len(segment) == 1 else region_blocks(segment, self.facts)
+        times = runs(segment, self.facts)
+        flops = sum(self.programs[use.body].flops * n for use, n in zip(segment, times, strict=True))
+        return SegmentWork(blocks, flops, sum(self.bytes_of(use) * n for use, n in zip(segment, times, strict=True)))
+
+    def bytes_of(self, use: BodyUse) -> int:
+        """Bytes that a use moves when it runs once; values in scratch arrays stay near."""
+        near = frozenset(i for i, slot in enumerate(use.slots) if slot < 0)
+        if not near:
+            return self.programs[use.body].bytes
+        key = (use.body, near)
+        if key not in self._bytes:
+            self._bytes[key] = cost.estimate(self.ast.src[use.body], near).bytes
+        return self._bytes[key]
 
 
 def _params(arg: LaunchArg, facts: Sequence[BodyFacts]) -> tuple[UOp, ...]:
@@ -74,16 +93,3 @@ def _params(arg: LaunchArg, facts: Sequence[BodyFacts]) -> tuple[UOp, ...]:
 
 def _nbytes(param: UOp) -> int:
     return int(param.arg.size) * param.dtype.itemsize
-
-
-def _bytes(ast: UOp, programs: Sequence[LinearProgram]) -> int:
-    """Bytes that all uses move; values in scratch stay near."""
-    known: dict[tuple[int, frozenset[int]], int] = {}
-    total = 0
-    for use in uses(ast.arg):
-        near = frozenset(i for i, slot in enumerate(use.slots) if slot < 0)
-        key = (use.body, near)
-        if key not in known:
-            known[key] = cost.estimate(ast.src[use.body], near).bytes if near else programs[use.body].bytes
-        total += known[key]
-    return total

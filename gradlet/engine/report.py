@@ -53,11 +53,11 @@ def stages_line(launch: LaunchProgram) -> str:
     A region is its bodies joined by `>`; segments of the same bodies are counted.
     """
     stages: list[str] = []
-    for stage, grids in zip(launch.stages, launch.grids, strict=True):
+    for stage, works in zip(launch.stages, launch.work, strict=True):
         counted: dict[str, int] = {}
-        for segment, blocks in zip(stage, grids, strict=True):
+        for segment, work in zip(stage, works, strict=True):
             names = " > ".join(launch.programs[use.body].name for use in segment)
-            shown = names if len(segment) == 1 else f"({names}) x {blocks} blocks"
+            shown = names if len(segment) == 1 else f"({names}) x {work.blocks} blocks"
             counted[shown] = counted.get(shown, 0) + 1
         stages.append(", ".join(name if times == 1 else f"{times} {name}" for name, times in counted.items()))
     return "; then ".join(stages)

@@ -101,6 +101,14 @@ def region_blocks(segment: LaunchSegment, facts: Sequence[BodyFacts]) -> int:
     return next(int(facts[use.body].blocks[0].src[0].arg) for use in segment if facts[use.body].blocks)
 
 
+def runs(segment: LaunchSegment, facts: Sequence[BodyFacts]) -> list[int]:
+    """How often each use of a segment runs over all ranges of its body: once a block where it has no block range."""
+    if len(segment) == 1:
+        return [1]
+    blocks = region_blocks(segment, facts)
+    return [1 if facts[use.body].blocks else blocks for use in segment]
+
+
 def _broken_use_rule(use: BodyUse, facts: list[BodyFacts], arg: LaunchArg) -> str | None:
     if not 0 <= use.body < len(facts):
         return f"there is no body {use.body}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import LaunchStage, Opt
@@ -38,6 +38,20 @@ class LinearProgram:
     opts: tuple[Opt, ...] = ()
 
 
+class SegmentWork(NamedTuple):
+    """What a segment of a launch is to a scheduler of threads.
+
+    Attributes:
+        blocks: into how many parts it can be cut: the grid of its kernel, the blocks of its region.
+        flops: floating point operations of all blocks.
+        bytes: bytes that its uses read and write, scratch arrays not counted.
+    """
+
+    blocks: int
+    flops: int
+    bytes: int
+
+
 @dataclass(frozen=True)
 class LaunchProgram:
     """Several kernels in one launch, each of them as a linear program.
@@ -46,25 +60,31 @@ class LaunchProgram:
         name: prefix of all function names, a C identifier.
         programs: one a body.
         stages: which bodies run in which order, on which slots (docs of `LaunchArg`).
-        grids: for each stage the number of blocks of every segment: the grid of its kernel, the blocks of its region.
+        work: for each stage what its segments are.
         scratch: bytes of each scratch array; every worker has its own.
         params: a PARAM for every slot of the launch; the largest of what its uses ask for.
         written: slots that some body stores to.
         variables: how many values follow the addresses in the launch table.
-        flops: floating point operations of one launch.
-        bytes: bytes that the uses read and write, scratch arrays not counted.
     """
 
     name: str
     programs: tuple[LinearProgram, ...]
     stages: tuple[LaunchStage, ...]
-    grids: tuple[tuple[int, ...], ...]
+    work: tuple[tuple[SegmentWork, ...], ...]
     scratch: tuple[int, ...]
     params: tuple[UOp, ...]
     written: tuple[int, ...]
     variables: int
-    flops: int
-    bytes: int
+
+    @property
+    def flops(self) -> int:
+        """Floating point operations of one launch."""
+        return sum(work.flops for stage in self.work for work in stage)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the uses read and write in one launch."""
+        return sum(work.bytes for stage in self.work for work in stage)
 
 
 # What a backend renders, compiles and loads.

@@ -72,8 +72,9 @@ def _body_name(program: LaunchProgram, number: int) -> str:
 
 def _all_stages(program: LaunchProgram) -> Function:
     writer = Writer()
-    for number, grids in enumerate(program.grids):
-        writer.line(f"call void @{stage_name(program, number)}(ptr %table, i64 0, i64 {sum(grids)})")
+    for number, stage in enumerate(program.work):
+        blocks = sum(work.blocks for work in stage)
+        writer.line(f"call void @{stage_name(program, number)}(ptr %table, i64 0, i64 {blocks})")
     writer.line("ret void")
     return Function([f"define void @{program.name}({CPU_ARGUMENTS}) #0 {{", *writer.lines, "}"], {}, 0)
 
@@ -118,7 +119,7 @@ class _Stage:
         numbers = {shape: i for i, shape in enumerate(self.shapes)}
         rows: list[str] = []
         words: list[int] = []
-        ends = accumulate(self.program.grids[self.number])
+        ends = accumulate(work.blocks for work in self.program.work[self.number])
         for segment, end in zip(self.stage, ends, strict=True):
             rows.append(f"{_ROW} {{ i64 {end}, i32 {numbers[_shape(segment)]}, i32 {len(words)} }}")
             words += [word for use in segment for word in self.words(use)]

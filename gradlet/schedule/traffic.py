@@ -1,4 +1,4 @@
-"""What one lowered kernel moves and computes: unique bytes of every operand, operations. For explanations and tables."""
+"""What one lowered launch moves and computes: unique bytes of operands, operations. For explanations and tables."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from math import prod
 from typing import NamedTuple
 
 from gradlet.graph.bounds import bounds
+from gradlet.graph.launch import body_facts, is_launch, runs, uses
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import ELEMENTWISE, Op
 from gradlet.schedule.calls import KernelCall
@@ -33,37 +34,79 @@ class Traffic(NamedTuple):
         return self.read + self.written
 
 
+class _Footprint(NamedTuple):
+    """What one address can reach in a slot: bytes from `low` to `high`, at most `evaluated` of them."""
+
+    low: int
+    high: int
+    evaluated: int
+
+
+class _Work(NamedTuple):
+    """What one kernel reads and writes by its PARAM slots, and its operations."""
+
+    reads: dict[int, list[_Footprint]]
+    writes: dict[int, list[_Footprint]]
+    operations: int
+
+
 def traffic_of(call: KernelCall) -> Traffic:
-    """Count one kernel call."""
-    order = toposort((call.ast,))
+    """Count one kernel call. In a launch of several kernels a byte counts once, values in scratch arrays do not."""
+    ast = call.ast
+    if not is_launch(ast.arg):
+        work = _work(ast)
+        return Traffic(_touched(work.reads.values()), _touched(work.writes.values()), work.operations)
+    bodies = [_work(body) for body in ast.src]
+    reads: dict[int, list[_Footprint]] = {}
+    writes: dict[int, list[_Footprint]] = {}
+    operations = 0
+    facts = [body_facts(body) for body in ast.src]
+    for segment in (segment for stage in ast.arg.stages for segment in stage):
+        operations += sum(bodies[use.body].operations * n for use, n in zip(segment, runs(segment, facts), strict=True))
+    for use in uses(ast.arg):
+        work = bodies[use.body]
+        for found, total in ((work.reads, reads), (work.writes, writes)):
+            for slot, footprints in found.items():
+                if use.slots[slot] >= 0:
+                    total.setdefault(use.slots[slot], []).extend(footprints)
+    return Traffic(_touched(reads.values()), _touched(writes.values()), operations)
+
+
+def _work(kernel: UOp) -> _Work:
+    order = toposort((kernel,))
     trips = {n: max(0, int(bounds(n)[1]) + 1) for n in order if n.op is Op.RANGE}
-    stored = {s.src[0] for s in call.ast.src}
-    reads: dict[UOp, list[UOp]] = {}
-    writes: dict[UOp, list[UOp]] = {}
-    for node in order:
-        if node.op is Op.INDEX and node in stored:
-            writes.setdefault(node.src[0], []).append(node)
-        if node.op is Op.LOAD:
-            reads.setdefault(node.src[0].src[0], []).append(node.src[0])
-    read = sum(_touched(p, dict.fromkeys(addresses), trips) for p, addresses in reads.items())
-    written = sum(_touched(p, addresses, trips) for p, addresses in writes.items())
-    return Traffic(read, written, _operations(order, trips))
+    loaded = dict.fromkeys(n.src[0] for n in order if n.op is Op.LOAD)
+    stored = dict.fromkeys(s.src[0] for s in kernel.src)
+    return _Work(_footprints(loaded, trips), _footprints(stored, trips), _operations(order, trips))
 
 
-def _touched(param: UOp, addresses: Iterable[UOp], trips: dict[UOp, int]) -> int:
-    """Bytes of the union of what these addresses can reach, at most one element an iteration."""
-    intervals: list[tuple[int, int]] = []
-    evaluated = 0
+def _footprints(addresses: Iterable[UOp], trips: dict[UOp, int]) -> dict[int, list[_Footprint]]:
+    """What some addresses can reach, by slot."""
+    found: dict[int, list[_Footprint]] = {}
     for address in addresses:
-        element = address.src[1]
-        evaluated += prod(trips[r] for r in element.ranges)
+        param, element = address.src[:2]
+        size = param.dtype.itemsize
         low, high = bounds(element)
-        intervals.append((max(0, int(low)), min(param.arg.size - 1, int(high))))
-    covered = end = 0
-    for low, high in sorted(intervals):
-        covered += max(0, high + 1 - max(low, end))
-        end = max(end, high + 1)
-    return min(covered, evaluated) * param.dtype.itemsize
+        found.setdefault(param.arg.slot, []).append(
+            _Footprint(
+                max(0, int(low)) * size,
+                min(param.arg.size, int(high) + 1) * size,
+                prod(trips[r] for r in element.ranges) * size,
+            )
+        )
+    return found
+
+
+def _touched(slots: Iterable[list[_Footprint]]) -> int:
+    """Bytes of the union of what the footprints in each slot reach, at most one element an iteration."""
+    total = 0
+    for footprints in slots:
+        covered = end = 0
+        for low, high, _ in sorted(footprints):
+            covered += max(0, high - max(low, end))
+            end = max(end, high)
+        total += min(covered, sum(f.evaluated for f in footprints))
+    return total
 
 
 def _operations(order: Iterable[UOp], trips: dict[UOp, int]) -> int:

@@ -230,7 +230,8 @@ def one_block(width: int = 33) -> Launch:
 ALL: Sequence[Callable[[], Launch]] = (
     pack, lambda: pack((5,)), optimizer, sum_with_tail, lambda: sum_with_tail(4099, 37), attention,
     lambda: attention(16, 32, 48, 16), lambda: attention(5, 7, 13, 3), lambda: attention(bias=False),
-    lambda: attention(3, 64, 256, 4, False), mixed, with_variables, chain, wide_pack, one_block, lambda: one_block(1024),
+    lambda: attention(3, 64, 256, 4, False), mixed, with_variables, chain, wide_pack, one_block,
+    lambda: one_block(1024),
 )  # fmt: skip
 
 

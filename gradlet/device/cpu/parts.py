@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gradlet.graph.program import LaunchProgram, LinearProgram
+from gradlet.graph.program import LaunchProgram, LinearProgram, SegmentWork
 from gradlet.ops.op import LaunchSegment
 
 # Rates of one core on data in its cache, and what calling one kernel inside a launch costs.
@@ -21,25 +21,27 @@ class Segment(NamedTuple):
     seconds: float
 
 
-def kernel_seconds(program: LinearProgram) -> float:
-    """What a whole kernel takes on one core."""
-    return max(program.flops / CORE_FLOPS_PER_SECOND, program.bytes / CORE_BYTES_PER_SECOND)
+def kernel_segment(program: LinearProgram) -> Segment:
+    """A kernel as the one segment of its stage."""
+    return Segment(program.grid, _seconds(program.flops, program.bytes) / program.grid)
 
 
 def launch_segments(program: LaunchProgram) -> list[list[Segment]]:
     """The segments of every stage of a launch."""
-    times = [kernel_seconds(p) for p in program.programs]
     return [
-        [_segment(segment, blocks, times) for segment, blocks in zip(stage, grids, strict=True)]
-        for stage, grids in zip(program.stages, program.grids, strict=True)
+        [_segment(segment, work) for segment, work in zip(stage, works, strict=True)]
+        for stage, works in zip(program.stages, program.work, strict=True)
     ]
 
 
-def _segment(segment: LaunchSegment, blocks: int, times: Sequence[float]) -> Segment:
-    whole = sum(times[use.body] for use in segment)
+def _segment(segment: LaunchSegment, work: SegmentWork) -> Segment:
     # The bodies of a region are called for each block, a kernel once for all that a part has of it.
-    calls = 1 if len(segment) == 1 else blocks * len(segment)
-    return Segment(blocks, (whole + calls * CALL_SECONDS) / blocks)
+    calls = 1 if len(segment) == 1 else work.blocks * len(segment)
+    return Segment(work.blocks, (_seconds(work.flops, work.bytes) + calls * CALL_SECONDS) / work.blocks)
+
+
+def _seconds(flops: int, nbytes: int) -> float:
+    return max(flops / CORE_FLOPS_PER_SECOND, nbytes / CORE_BYTES_PER_SECOND)
 
 
 def bounds(segments: Sequence[Segment], parts: int) -> list[int]:

@@ -14,7 +14,7 @@ from gradlet.device.common import llvm
 from gradlet.device.common.hostmemory import HostAllocator
 from gradlet.device.cpu import pool
 from gradlet.device.cpu.jit import Loaded, load
-from gradlet.device.cpu.parts import Segment, bounds, kernel_seconds, launch_segments
+from gradlet.device.cpu.parts import Segment, bounds, kernel_segment, launch_segments
 from gradlet.device.cpu.target import host_target, usable_cores
 from gradlet.graph.program import AnyProgram, LinearProgram
 from gradlet.render.llvmlaunch import render, stage_name
@@ -82,7 +82,7 @@ class CpuProgram:
         self._loaded = loaded  # the code lives as long as this
         if isinstance(program, LinearProgram):
             self._grid = program.grid
-            segments = [[Segment(program.grid, kernel_seconds(program) / program.grid)]]
+            segments = [[kernel_segment(program)]]
             variables = len(program.variables)
         else:
             self._grid = 1
