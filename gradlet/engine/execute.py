@@ -13,7 +13,7 @@ from gradlet.engine import report
 from gradlet.engine.compile import get_kernel
 from gradlet.graph.node import UOp, substitute, toposort
 from gradlet.ops.op import MOVEMENT, Op
-from gradlet.runtime.buffer import Buffer, buffer_of
+from gradlet.runtime.buffer import Buffer, bind_parts, buffer_of
 from gradlet.runtime.device import Device
 from gradlet.schedule.pipeline import CopyCall, KernelCall, Schedule, create_schedule
 from gradlet.target.target import Target
@@ -149,6 +149,7 @@ def _forget_overwritten(plan: Schedule, roots: Sequence[UOp], live: Sequence[UOp
 def run(plan: Schedule) -> None:
     """Run every call of a schedule in order."""
     wait = settings.DEBUG >= 2
+    bind_parts(plan.memory.arenas, plan.memory.places)
     for call in plan.calls:
         if isinstance(call, KernelCall):
             values = [plan.values[v] for v in call.variables]

@@ -6,10 +6,11 @@ import ctypes
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from gradlet.base.dtype import DType
+from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.graph.allocation import new_buffer_node as new_buffer_node  # buffers and their nodes, in one place
 from gradlet.graph.node import UOp
@@ -31,7 +32,7 @@ class Buffer:
         nbytes: bytes of all elements.
     """
 
-    __slots__ = ("device", "dtype", "size", "nbytes", "_address", "_owner", "__weakref__")
+    __slots__ = ("device", "dtype", "size", "nbytes", "_address", "_owner", "_offset", "__weakref__")
 
     def __init__(self, device: str, dtype: DType, size: int) -> None:
         self.device = device
@@ -41,6 +42,24 @@ class Buffer:
         self._address: int | None = None
         # For memory that is not ours: the object that keeps it alive. None means the memory is ours.
         self._owner: object | None = None
+        # Of a part: where it begins in the buffer that owns the memory.
+        self._offset = 0
+
+    @staticmethod
+    def part(whole: Buffer, offset: int, dtype: DType, size: int) -> Buffer:
+        """`size` elements that lie `offset` bytes into another buffer, which it keeps alive.
+
+        Raises:
+            ArgumentError: they do not lie inside it.
+        """
+        buffer = Buffer(whole.device, dtype, size)
+        if offset < 0 or offset + buffer.nbytes > whole.nbytes:
+            raise ArgumentError(
+                f"{size} elements of {dtype.name} at byte {offset} do not fit into a buffer of {whole.nbytes} bytes"
+            )
+        buffer._owner = whole
+        buffer._offset = offset
+        return buffer
 
     @staticmethod
     def over(device: str, dtype: DType, size: int, memory: Any) -> Buffer:
@@ -90,7 +109,9 @@ class Buffer:
     def allocate(self) -> Buffer:
         """Take the memory now."""
         with _allocating:
-            if self._address is None:
+            if self._address is None and isinstance(self._owner, Buffer):
+                self._address = self._owner.address + self._offset
+            elif self._address is None:
                 self._address = Device[self.device].allocator.allocate(self.nbytes, f"{self.dtype.name}[{self.size}]")
         return self
 
@@ -169,6 +190,20 @@ def bind(node: UOp, buffer: Buffer) -> UOp:
     """Make a BUFFER node stand for this memory; returns the node."""
     _buffers[node] = buffer
     return node
+
+
+def bind_parts(arenas: Mapping[str, int], places: Mapping[UOp, int]) -> None:
+    """Let BUFFER nodes stand for parts of new memory, one block a device; nodes that stand for memory already keep it.
+
+    Args:
+        arenas: bytes of each device's block.
+        places: where each node's memory begins in the block of its device.
+    """
+    blocks = {device: Buffer(device, dtypes.uint8, nbytes) for device, nbytes in arenas.items()}
+    for node, offset in places.items():
+        if node not in _buffers:
+            arg: BufferArg = node.arg
+            _buffers[node] = Buffer.part(blocks[arg.device], offset, node.dtype, arg.size)
 
 
 def buffer_of(node: UOp) -> Buffer:

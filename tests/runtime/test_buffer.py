@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import mmap
+import weakref
 
 import numpy as np
 import pytest
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError, DeviceError
-from gradlet.runtime.buffer import Buffer, address_of, bind, buffer_of, new_buffer_node
+from gradlet.runtime.buffer import Buffer, address_of, bind, bind_parts, buffer_of, new_buffer_node
 from gradlet.runtime.counters import GlobalCounters
 from gradlet.runtime.device import Device
 
@@ -152,3 +153,39 @@ def test_the_null_device_holds_no_values() -> None:
     with pytest.raises(DeviceError, match="NULL computes nothing"):
         buffer.memory()
     assert Device["NULL"].target.kind == "cpu"
+
+
+def test_parts_lie_in_the_whole_and_keep_it_alive() -> None:
+    whole = Buffer("CPU", dtypes.uint8, 256)
+    first, second = Buffer.part(whole, 0, dtypes.float32, 4), Buffer.part(whole, 64, dtypes.int16, 8)
+    assert not whole.is_allocated and not second.is_allocated
+    second.copyin(np.arange(8, dtype=np.int16))
+    first.copyin(np.full(4, 7, np.float32))
+    assert second.address == whole.address + 64 and first.address == whole.address
+    assert np.frombuffer(whole.memory(), np.int16)[32:40].tolist() == list(range(8))
+    used = GlobalCounters.mem_used
+    reference = weakref.ref(whole)
+    del whole
+    del first
+    gc.collect()
+    assert reference() is not None and GlobalCounters.mem_used == used
+    assert np.frombuffer(second.memory(), np.int16).tolist() == list(range(8))
+    del second
+    gc.collect()
+    assert reference() is None and GlobalCounters.mem_used == used - 256
+
+
+@pytest.mark.parametrize(("offset", "size"), [(-4, 1), (252, 2), (0, 65)])
+def test_a_part_lies_inside_the_whole(offset: int, size: int) -> None:
+    with pytest.raises(ArgumentError, match=f"{size} elements of float32 at byte {offset} do not fit"):
+        Buffer.part(Buffer("CPU", dtypes.uint8, 256), offset, dtypes.float32, size)
+
+
+def test_nodes_get_parts_of_one_block_once() -> None:
+    a, b, c = [new_buffer_node("CPU", dtypes.float32, 16) for _ in range(3)]
+    own = Buffer("CPU", dtypes.float32, 16)
+    bind(c, own)
+    for _ in range(2):
+        bind_parts({"CPU": 128}, {a: 0, b: 64, c: 0})
+    assert buffer_of(b).address == buffer_of(a).address + 64
+    assert buffer_of(c) is own

@@ -11,7 +11,7 @@ from gradlet.base.dtype import DType, dtypes
 from gradlet.graph import numeric
 from gradlet.graph.allocation import new_buffer_node
 from gradlet.graph.evaluate import evaluate, run_kernel, run_launch
-from gradlet.graph.launch import is_launch
+from gradlet.graph.launch import is_launch, variables_in_order
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import (
     AxesArg,
@@ -137,6 +137,15 @@ def contents(roots: Sequence[UOp], seed: int = 0) -> Arrays:
     return {n: fill(n, seed + i) for i, n in enumerate(sorted(dict.fromkeys(found), key=lambda n: n.arg.number))}
 
 
+def run_call(call: KernelCall, arrays: Sequence[Any], values: Mapping[UOp, int]) -> None:
+    """Run one kernel, or one launch of several, on memory by slot."""
+    given = [values[v] for v in call.variables]
+    if is_launch(call.ast.arg):
+        run_launch(call.ast, arrays, given)
+    else:
+        run_kernel(call.ast, arrays, dict(zip(variables_in_order(call.ast.toposort()), given, strict=True)))
+
+
 def run(schedule: Schedule, buffers: Mapping[UOp, Any]) -> Arrays:
     """Memory after the schedule ran; new buffers start as garbage."""
     memory: Arrays = {b: np.array(a) for b, a in buffers.items()}
@@ -149,12 +158,7 @@ def run(schedule: Schedule, buffers: Mapping[UOp, Any]) -> Arrays:
     for call in schedule.calls:
         if isinstance(call, KernelCall):
             arrays = [array(b) for b in call.buffers]
-            if is_launch(call.ast.arg):
-                run_launch(call.ast, arrays, [schedule.values[v] for v in call.variables])
-                continue
-            names = {n.arg.name: n for n in call.ast.toposort() if n.op is Op.VARIABLE}
-            values = {names[f"v{i}"]: schedule.values[v] for i, v in enumerate(call.variables)}
-            run_kernel(call.ast, arrays, values)
+            run_call(call, arrays, schedule.values)
         else:
             array(call.destination)[:] = array(call.source)
     for result in schedule.results.values():
