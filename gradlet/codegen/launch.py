@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gradlet.base.errors import CompilerError
 from gradlet.codegen.pipeline import lower
-from gradlet.graph.launch import BodyFacts, body_facts, region_blocks, runs, uses
+from gradlet.graph.launch import BodyFacts, body_facts, region_blocks, uses
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.passes import Observer
 from gradlet.graph.program import LaunchProgram, LinearProgram, SegmentWork
@@ -60,25 +60,27 @@ class _Work:
 
     def __init__(self, ast: UOp, programs: Sequence[LinearProgram], facts: Sequence[BodyFacts]) -> None:
         self.ast, self.programs, self.facts = ast, programs, facts
-        self._bytes: dict[tuple[int, frozenset[int]], int] = {}
+        self._costs: dict[tuple[int, frozenset[int]], tuple[int, int]] = {}
 
     def of(self, segment: LaunchSegment) -> SegmentWork:
         """The work of one segment."""
-        # The range of a region may be gone from a program, as when there is one block: its body then runs once a block.
-        blocks = self.programs[segment[0].body].grid if len(segment) == 1 else region_blocks(segment, self.facts)
-        times = runs(segment, self.facts)
-        flops = sum(self.programs[use.body].flops * n for use, n in zip(segment, times, strict=True))
-        return SegmentWork(blocks, flops, sum(self.bytes_of(use) * n for use, n in zip(segment, times, strict=True)))
+        if len(segment) == 1:
+            program = self.programs[segment[0].body]
+            return SegmentWork(program.grid, program.flops, program.bytes)
+        # The range of a region may be gone from a program, as when there is one block: its body runs once a block.
+        blocks = region_blocks(segment, self.facts)
+        costs = [self.in_region(use) for use in segment]
+        return SegmentWork(blocks, blocks * sum(flops for flops, _ in costs), sum(nbytes for _, nbytes in costs))
 
-    def bytes_of(self, use: BodyUse) -> int:
-        """Bytes that a use moves when it runs once; values in scratch arrays stay near."""
+    def in_region(self, use: BodyUse) -> tuple[int, int]:
+        """Operations of a use in one block, and the bytes that it moves in all of them; scratch arrays stay near."""
         near = frozenset(i for i, slot in enumerate(use.slots) if slot < 0)
-        if not near:
-            return self.programs[use.body].bytes
-        key = (use.body, near)
-        if key not in self._bytes:
-            self._bytes[key] = cost.estimate(self.ast.src[use.body], near).bytes
-        return self._bytes[key]
+        found = self._costs.get((use.body, near))
+        if found is None:
+            body = self.ast.src[use.body]
+            found = cost.estimate_block(body, near).flops, cost.estimate(body, near).bytes
+            self._costs[use.body, near] = found
+        return found
 
 
 def _params(arg: LaunchArg, facts: Sequence[BodyFacts]) -> tuple[UOp, ...]:

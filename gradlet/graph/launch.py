@@ -53,8 +53,8 @@ def broken_launch_rule(sink: UOp) -> str | None:
     """The rule that a launch breaks; None when it is well formed."""
     arg: LaunchArg = sink.arg
     for body in sink.src:
-        if body.op is not Op.SINK or is_launch(body.arg) or any(s.op is not Op.STORE for s in body.src):
-            return "the sources of a launch are kernels, SINKs of STOREs"
+        if body.op is not Op.SINK or is_launch(body.arg) or any(s.op is Op.SINK for s in body.src):
+            return "the sources of a launch are kernels"
     if not arg.stages or not all(arg.stages):
         return "a launch has stages, and each stage has segments"
     if any(size <= 0 for size in arg.scratch):
@@ -99,14 +99,6 @@ def _broken_segment_rule(segment: LaunchSegment, facts: list[BodyFacts], arg: La
 def region_blocks(segment: LaunchSegment, facts: Sequence[BodyFacts]) -> int:
     """The number of blocks of a region."""
     return next(int(facts[use.body].blocks[0].src[0].arg) for use in segment if facts[use.body].blocks)
-
-
-def runs(segment: LaunchSegment, facts: Sequence[BodyFacts]) -> list[int]:
-    """How often each use of a segment runs over all ranges of its body: once a block where it has no block range."""
-    if len(segment) == 1:
-        return [1]
-    blocks = region_blocks(segment, facts)
-    return [1 if facts[use.body].blocks else blocks for use in segment]
 
 
 def _broken_use_rule(use: BodyUse, facts: list[BodyFacts], arg: LaunchArg) -> str | None:

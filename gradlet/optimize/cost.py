@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import ELEMENTWISE, Op
+from gradlet.ops.op import ELEMENTWISE, AxisKind, Op
 from gradlet.optimize.analysis import KernelFacts, size_bound
 
 _FREE = frozenset({Op.CAST, Op.BITCAST, Op.WHERE})
@@ -24,9 +24,16 @@ def estimate(sink: UOp, near: frozenset[int] = frozenset()) -> Cost:
     return estimate_facts(KernelFacts(sink), near)
 
 
-def estimate_facts(facts: KernelFacts, near: frozenset[int] = frozenset()) -> Cost:
-    """The same for a kernel whose facts are known."""
-    trips = {r: size_bound(r) for r in facts.loops}
+def estimate_block(sink: UOp, near: frozenset[int] = frozenset()) -> Cost:
+    """The same for one iteration of the PARALLEL range: what is no part of it is done again for every one."""
+    facts = KernelFacts(sink)
+    blocks = frozenset(r for r in facts.loops if r.arg.kind is AxisKind.PARALLEL)
+    return estimate_facts(facts, near, blocks)
+
+
+def estimate_facts(facts: KernelFacts, near: frozenset[int] = frozenset(), fixed: frozenset[UOp] = frozenset()) -> Cost:
+    """The same for a kernel whose facts are known; the ranges in `fixed` do one iteration."""
+    trips = {r: 1 if r in fixed else size_bound(r) for r in facts.loops}
     flops = 0
     for node in facts.order:
         if not node.dtype.is_float:

@@ -7,9 +7,9 @@ from math import prod
 from typing import NamedTuple
 
 from gradlet.graph.bounds import bounds
-from gradlet.graph.launch import body_facts, is_launch, runs, uses
+from gradlet.graph.launch import body_facts, is_launch, region_blocks, uses
 from gradlet.graph.node import UOp, toposort
-from gradlet.ops.op import ELEMENTWISE, Op
+from gradlet.ops.op import ELEMENTWISE, AxisKind, Op
 from gradlet.schedule.calls import KernelCall
 
 _FREE = frozenset({Op.CAST, Op.BITCAST, Op.WHERE})
@@ -43,11 +43,15 @@ class _Footprint(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """What one kernel reads and writes by its PARAM slots, and its operations."""
+    """What one kernel reads and writes by its PARAM slots, its operations, and those of one block of a region.
+
+    A region does everything for every block, also what does not depend on it.
+    """
 
     reads: dict[int, list[_Footprint]]
     writes: dict[int, list[_Footprint]]
     operations: int
+    operations_a_block: int
 
 
 def traffic_of(call: KernelCall) -> Traffic:
@@ -62,7 +66,10 @@ def traffic_of(call: KernelCall) -> Traffic:
     operations = 0
     facts = [body_facts(body) for body in ast.src]
     for segment in (segment for stage in ast.arg.stages for segment in stage):
-        operations += sum(bodies[use.body].operations * n for use, n in zip(segment, runs(segment, facts), strict=True))
+        if len(segment) == 1:
+            operations += bodies[segment[0].body].operations
+        else:
+            operations += region_blocks(segment, facts) * sum(bodies[use.body].operations_a_block for use in segment)
     for use in uses(ast.arg):
         work = bodies[use.body]
         for found, total in ((work.reads, reads), (work.writes, writes)):
@@ -77,7 +84,10 @@ def _work(kernel: UOp) -> _Work:
     trips = {n: max(0, int(bounds(n)[1]) + 1) for n in order if n.op is Op.RANGE}
     loaded = dict.fromkeys(n.src[0] for n in order if n.op is Op.LOAD)
     stored = dict.fromkeys(s.src[0] for s in kernel.src)
-    return _Work(_footprints(loaded, trips), _footprints(stored, trips), _operations(order, trips))
+    one_block = {r: 1 if r.arg.kind is AxisKind.PARALLEL else size for r, size in trips.items()}
+    return _Work(
+        _footprints(loaded, trips), _footprints(stored, trips), _operations(order, trips), _operations(order, one_block)
+    )  # fmt: skip
 
 
 def _footprints(addresses: Iterable[UOp], trips: dict[UOp, int]) -> dict[int, list[_Footprint]]:
