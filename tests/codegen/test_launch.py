@@ -86,8 +86,8 @@ def test_facts_of_a_launch() -> None:
     assert program.written == (0, 1, 3, 5)
     assert program.variables == 0
     assert [[w.blocks for w in stage] for stage in program.work] == [[1, 5, 1], [1]]
-    # Two scales of 40; 45 products, their sums are of integers; 40 differences (two operations each), their sum, 5 added
-    # up, and the sum of both sums.
+    # Two scales of 40; 45 products, their sums are of integers; 40 differences (two operations each), their sum, 5
+    # added up, and the sum of both sums.
     assert program.flops == 2 * 40 + 45 + 80 + 40 + 5 + 1
     # Scratch does not count: x is read, sums written, both twice 40 for each scale, and what the tail reads and writes.
     assert program.bytes == 4 * (45 + 5 + 4 * 40 + 5 + 2 * 40 + 1)

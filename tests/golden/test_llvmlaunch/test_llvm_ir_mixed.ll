@@ -1,0 +1,336 @@
+target triple = "x86_64-unknown-linux-gnu"
+
+@mixed_stage0_segments = internal constant [3 x { i64, i32, i32 }] [{ i64, i32, i32 } { i64 1, i32 0, i32 0 }, { i64, i32, i32 } { i64 6, i32 1, i32 2 }, { i64, i32, i32 } { i64 7, i32 0, i32 6 }]
+@mixed_stage0_words = internal constant [8 x i32] [i32 3, i32 4, i32 -1, i32 2, i32 1, i32 -1, i32 5, i32 6]
+@mixed_stage1_segments = internal constant [1 x { i64, i32, i32 }] [{ i64, i32, i32 } { i64 1, i32 0, i32 0 }]
+@mixed_stage1_words = internal constant [4 x i32] [i32 0, i32 1, i32 3, i32 5]
+
+define internal void @mixed_body0(ptr noalias readonly %table, i64 %begin, i64 %end) #1 {
+entry:
+  %p0 = load ptr, ptr %table, align 8
+  %v1 = getelementptr inbounds i64, ptr %table, i64 1
+  %p1 = load ptr, ptr %v1, align 8
+  %a2 = getelementptr i32, ptr %p0, i64 0
+  %v3 = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, splat (i32 1)
+  %a4 = getelementptr i32, ptr %p0, i64 8
+  %v7 = icmp slt i64 %begin, %end
+  br i1 %v7, label %loop0_5, label %after0_6
+loop0_5:
+  %i0_8 = phi i64 [ %begin, %entry ], [ %next32, %loop0_5 ]
+  %v9 = mul nsw i64 %i0_8, 9
+  %a10 = getelementptr float, ptr %p1, i64 %v9
+  %v11 = load <8 x float>, ptr %a10, align 4
+  %v12 = fmul <8 x float> %v11, splat (float 0x4024000000000000)
+  %v13 = fcmp oge <8 x float> %v12, splat (float 0x41E0000000000000)
+  %v14 = fcmp ult <8 x float> %v12, splat (float 0xC1E0000000000000)
+  %v15 = or <8 x i1> %v13, %v14
+  %v16 = select <8 x i1> %v15, <8 x float> zeroinitializer, <8 x float> %v12
+  %v17 = fptosi <8 x float> %v16 to <8 x i32>
+  %v18 = select <8 x i1> %v13, <8 x i32> splat (i32 2147483647), <8 x i32> %v17
+  %v19 = fcmp olt <8 x float> %v12, splat (float 0xC1E0000000000000)
+  %v20 = select <8 x i1> %v19, <8 x i32> splat (i32 -2147483648), <8 x i32> %v18
+  store <8 x i32> %v20, ptr %a2, align 4
+  %a21 = getelementptr float, ptr %a10, i64 8
+  %v22 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %a21, <8 x i1> %v3, <8 x float> splat (float 0x0000000000000000))
+  %v23 = fmul <8 x float> %v22, splat (float 0x4024000000000000)
+  %v24 = fcmp oge <8 x float> %v23, splat (float 0x41E0000000000000)
+  %v25 = fcmp ult <8 x float> %v23, splat (float 0xC1E0000000000000)
+  %v26 = or <8 x i1> %v24, %v25
+  %v27 = select <8 x i1> %v26, <8 x float> zeroinitializer, <8 x float> %v23
+  %v28 = fptosi <8 x float> %v27 to <8 x i32>
+  %v29 = select <8 x i1> %v24, <8 x i32> splat (i32 2147483647), <8 x i32> %v28
+  %v30 = fcmp olt <8 x float> %v23, splat (float 0xC1E0000000000000)
+  %v31 = select <8 x i1> %v30, <8 x i32> splat (i32 -2147483648), <8 x i32> %v29
+  call void @llvm.masked.store.v8i32.p0(<8 x i32> %v31, ptr align 4 %a4, <8 x i1> %v3)
+  %next32 = add nuw nsw i64 %i0_8, 1
+  %v33 = icmp slt i64 %next32, %end
+  br i1 %v33, label %loop0_5, label %after0_6, !llvm.loop !1
+after0_6:
+  ret void
+}
+
+define internal void @mixed_body1(ptr noalias readonly %table, i64 %begin, i64 %end) #1 {
+entry:
+  %p0 = load ptr, ptr %table, align 8
+  %v1 = getelementptr inbounds i64, ptr %table, i64 1
+  %p1 = load ptr, ptr %v1, align 8
+  %a2 = getelementptr i32, ptr %p1, i64 0
+  %v3 = load <8 x i32>, ptr %a2, align 4
+  %v4 = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, splat (i32 1)
+  %a5 = getelementptr i32, ptr %p1, i64 8
+  %v6 = call <8 x i32> @llvm.masked.load.v8i32.p0(ptr align 4 %a5, <8 x i1> %v4, <8 x i32> splat (i32 0))
+  %v7 = add <8 x i32> %v3, %v6
+  %v8 = call i32 @llvm.vector.reduce.add.v8i32(<8 x i32> %v7)
+  %v9 = sitofp i32 %v8 to float
+  %v12 = icmp slt i64 %begin, %end
+  br i1 %v12, label %loop0_10, label %after0_11
+loop0_10:
+  %i0_13 = phi i64 [ %begin, %entry ], [ %next15, %loop0_10 ]
+  %a14 = getelementptr float, ptr %p0, i64 %i0_13
+  store float %v9, ptr %a14, align 4
+  %next15 = add nuw nsw i64 %i0_13, 1
+  %v16 = icmp slt i64 %next15, %end
+  br i1 %v16, label %loop0_10, label %after0_11, !llvm.loop !2
+after0_11:
+  ret void
+}
+
+define internal void @mixed_body2(ptr noalias readonly %table, i64 %begin, i64 %end) #1 {
+entry:
+  %p0 = load ptr, ptr %table, align 8
+  %v1 = getelementptr inbounds i64, ptr %table, i64 1
+  %p1 = load ptr, ptr %v1, align 8
+  br label %loop0_2
+loop0_2:
+  %i0_4 = phi i64 [ 0, %entry ], [ %next23, %loop0_2 ]
+  %v5 = mul nsw i64 %i0_4, 32
+  %v6 = call i64 @llvm.smin.i64(i64 %v5, i64 8)
+  %a7 = getelementptr float, ptr %p0, i64 %v6
+  %a8 = getelementptr float, ptr %p1, i64 %v6
+  %v9 = load <8 x float>, ptr %a8, align 4
+  %v10 = fmul <8 x float> %v9, splat (float 0x4008000000000000)
+  store <8 x float> %v10, ptr %a7, align 4
+  %a11 = getelementptr float, ptr %a7, i64 8
+  %a12 = getelementptr float, ptr %a8, i64 8
+  %v13 = load <8 x float>, ptr %a12, align 4
+  %v14 = fmul <8 x float> %v13, splat (float 0x4008000000000000)
+  store <8 x float> %v14, ptr %a11, align 4
+  %a15 = getelementptr float, ptr %a7, i64 16
+  %a16 = getelementptr float, ptr %a8, i64 16
+  %v17 = load <8 x float>, ptr %a16, align 4
+  %v18 = fmul <8 x float> %v17, splat (float 0x4008000000000000)
+  store <8 x float> %v18, ptr %a15, align 4
+  %a19 = getelementptr float, ptr %a7, i64 24
+  %a20 = getelementptr float, ptr %a8, i64 24
+  %v21 = load <8 x float>, ptr %a20, align 4
+  %v22 = fmul <8 x float> %v21, splat (float 0x4008000000000000)
+  store <8 x float> %v22, ptr %a19, align 4
+  %next23 = add nuw nsw i64 %i0_4, 1
+  %v24 = icmp slt i64 %next23, 2
+  br i1 %v24, label %loop0_2, label %after0_3, !llvm.loop !3
+after0_3:
+  ret void
+}
+
+define internal void @mixed_body3(ptr noalias readonly %table, i64 %begin, i64 %end) #1 {
+entry:
+  %p0 = load ptr, ptr %table, align 8
+  %v1 = getelementptr inbounds i64, ptr %table, i64 1
+  %p1 = load ptr, ptr %v1, align 8
+  %v2 = getelementptr inbounds i64, ptr %table, i64 2
+  %p2 = load ptr, ptr %v2, align 8
+  %v3 = getelementptr inbounds i64, ptr %table, i64 3
+  %p3 = load ptr, ptr %v3, align 8
+  %a4 = getelementptr float, ptr %p0, i64 0
+  %a5 = getelementptr float, ptr %p1, i64 0
+  %v6 = load float, ptr %a5, align 4
+  %a7 = getelementptr float, ptr %p1, i64 1
+  %v8 = load float, ptr %a7, align 4
+  %v9 = fadd float %v6, %v8
+  %a10 = getelementptr float, ptr %p1, i64 2
+  %v11 = load float, ptr %a10, align 4
+  %a12 = getelementptr float, ptr %p1, i64 3
+  %v13 = load float, ptr %a12, align 4
+  %v14 = fadd float %v11, %v13
+  %v15 = fadd float %v9, %v14
+  %a16 = getelementptr float, ptr %p1, i64 4
+  %v17 = load float, ptr %a16, align 4
+  %v18 = fadd float %v15, %v17
+  br label %loop1_19
+loop1_19:
+  %i1_21 = phi i64 [ 0, %entry ], [ %next30, %loop1_19 ]
+  %acc0_22 = phi <8 x float> [ splat (float 0x0000000000000000), %entry ], [ %v29, %loop1_19 ]
+  %v23 = mul nsw i64 %i1_21, 8
+  %a24 = getelementptr float, ptr %p3, i64 %v23
+  %v25 = load <8 x float>, ptr %a24, align 4
+  %a26 = getelementptr float, ptr %p2, i64 %v23
+  %v27 = load <8 x float>, ptr %a26, align 4
+  %v28 = fadd <8 x float> %acc0_22, %v27
+  %v29 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v25, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v28)
+  %next30 = add nuw nsw i64 %i1_21, 1
+  %v31 = icmp slt i64 %next30, 5
+  br i1 %v31, label %loop1_19, label %after1_20, !llvm.loop !4
+after1_20:
+  %v32 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v29)
+  %v33 = fadd float %v18, %v32
+  store float %v33, ptr %a4, align 4
+  ret void
+}
+
+define void @mixed_stage0(ptr noalias readonly %table, i64 %begin, i64 %end) #0 {
+entry:
+  %arrays = alloca [1 x ptr], align 8
+  %scratch0 = alloca [36 x i8], align 64
+  %place0 = getelementptr inbounds ptr, ptr %arrays, i64 0
+  store ptr %scratch0, ptr %place0, align 8
+  %arrays_end = getelementptr inbounds ptr, ptr %arrays, i64 1
+  %table0 = alloca [2 x i64], align 8
+  %table1 = alloca [2 x i64], align 8
+  %any = icmp slt i64 %begin, %end
+  br i1 %any, label %segment, label %out
+segment:
+  %number = phi i64 [ 0, %entry ], [ %following, %next ]
+  %start = phi i64 [ 0, %entry ], [ %stop, %next ]
+  %row = getelementptr inbounds { i64, i32, i32 }, ptr @mixed_stage0_segments, i64 %number
+  %stop = load i64, ptr %row, align 8
+  %overlaps = icmp sgt i64 %stop, %begin
+  br i1 %overlaps, label %inside, label %next
+inside:
+  %early = icmp sgt i64 %start, %begin
+  %from = select i1 %early, i64 %start, i64 %begin
+  %low = sub i64 %from, %start
+  %late = icmp slt i64 %stop, %end
+  %to = select i1 %late, i64 %stop, i64 %end
+  %high = sub i64 %to, %start
+  %offset_at = getelementptr inbounds { i64, i32, i32 }, ptr %row, i64 0, i32 2
+  %offset = load i32, ptr %offset_at, align 4
+  %words = getelementptr inbounds i32, ptr @mixed_stage0_words, i32 %offset
+  %shape_at = getelementptr inbounds { i64, i32, i32 }, ptr %row, i64 0, i32 1
+  %shape = load i32, ptr %shape_at, align 4
+  switch i32 %shape, label %shape0 [ i32 1, label %shape1 ]
+shape0:
+  %a1 = getelementptr inbounds i32, ptr %words, i64 0
+  %v2 = load i32, ptr %a1, align 4
+  %v3 = sext i32 %v2 to i64
+  %a4 = getelementptr inbounds i64, ptr %table, i64 %v3
+  %v5 = load i64, ptr %a4, align 8
+  %a6 = getelementptr inbounds i64, ptr %table0, i64 0
+  store i64 %v5, ptr %a6, align 8
+  %a7 = getelementptr inbounds i32, ptr %words, i64 1
+  %v8 = load i32, ptr %a7, align 4
+  %v9 = sext i32 %v8 to i64
+  %a10 = getelementptr inbounds i64, ptr %table, i64 %v9
+  %v11 = load i64, ptr %a10, align 8
+  %a12 = getelementptr inbounds i64, ptr %table0, i64 1
+  store i64 %v11, ptr %a12, align 8
+  call void @mixed_body2(ptr %table0, i64 %low, i64 %high)
+  br label %next
+shape1:
+  %a13 = getelementptr inbounds i32, ptr %words, i64 0
+  %v14 = load i32, ptr %a13, align 4
+  %v15 = sext i32 %v14 to i64
+  %a16 = getelementptr inbounds i64, ptr %arrays_end, i64 %v15
+  %v17 = load i64, ptr %a16, align 8
+  %a18 = getelementptr inbounds i64, ptr %table0, i64 0
+  store i64 %v17, ptr %a18, align 8
+  %a19 = getelementptr inbounds i32, ptr %words, i64 1
+  %v20 = load i32, ptr %a19, align 4
+  %v21 = sext i32 %v20 to i64
+  %a22 = getelementptr inbounds i64, ptr %table, i64 %v21
+  %v23 = load i64, ptr %a22, align 8
+  %a24 = getelementptr inbounds i64, ptr %table0, i64 1
+  store i64 %v23, ptr %a24, align 8
+  %a25 = getelementptr inbounds i32, ptr %words, i64 2
+  %v26 = load i32, ptr %a25, align 4
+  %v27 = sext i32 %v26 to i64
+  %a28 = getelementptr inbounds i64, ptr %table, i64 %v27
+  %v29 = load i64, ptr %a28, align 8
+  %a30 = getelementptr inbounds i64, ptr %table1, i64 0
+  store i64 %v29, ptr %a30, align 8
+  %a31 = getelementptr inbounds i32, ptr %words, i64 3
+  %v32 = load i32, ptr %a31, align 4
+  %v33 = sext i32 %v32 to i64
+  %a34 = getelementptr inbounds i64, ptr %arrays_end, i64 %v33
+  %v35 = load i64, ptr %a34, align 8
+  %a36 = getelementptr inbounds i64, ptr %table1, i64 1
+  store i64 %v35, ptr %a36, align 8
+  br label %block1
+block1:
+  %p1 = phi i64 [ %low, %shape1 ], [ %p1_next, %block1 ]
+  %p1_next = add nuw nsw i64 %p1, 1
+  call void @mixed_body0(ptr %table0, i64 %p1, i64 %p1_next)
+  call void @mixed_body1(ptr %table1, i64 %p1, i64 %p1_next)
+  %again1 = icmp slt i64 %p1_next, %high
+  br i1 %again1, label %block1, label %next
+next:
+  %following = add nuw nsw i64 %number, 1
+  %more = icmp slt i64 %stop, %end
+  br i1 %more, label %segment, label %out
+out:
+  ret void
+}
+
+define void @mixed_stage1(ptr noalias readonly %table, i64 %begin, i64 %end) #0 {
+entry:
+  %table0 = alloca [4 x i64], align 8
+  %any = icmp slt i64 %begin, %end
+  br i1 %any, label %segment, label %out
+segment:
+  %number = phi i64 [ 0, %entry ], [ %following, %next ]
+  %start = phi i64 [ 0, %entry ], [ %stop, %next ]
+  %row = getelementptr inbounds { i64, i32, i32 }, ptr @mixed_stage1_segments, i64 %number
+  %stop = load i64, ptr %row, align 8
+  %overlaps = icmp sgt i64 %stop, %begin
+  br i1 %overlaps, label %inside, label %next
+inside:
+  %early = icmp sgt i64 %start, %begin
+  %from = select i1 %early, i64 %start, i64 %begin
+  %low = sub i64 %from, %start
+  %late = icmp slt i64 %stop, %end
+  %to = select i1 %late, i64 %stop, i64 %end
+  %high = sub i64 %to, %start
+  %offset_at = getelementptr inbounds { i64, i32, i32 }, ptr %row, i64 0, i32 2
+  %offset = load i32, ptr %offset_at, align 4
+  %words = getelementptr inbounds i32, ptr @mixed_stage1_words, i32 %offset
+  br label %shape0
+shape0:
+  %a1 = getelementptr inbounds i32, ptr %words, i64 0
+  %v2 = load i32, ptr %a1, align 4
+  %v3 = sext i32 %v2 to i64
+  %a4 = getelementptr inbounds i64, ptr %table, i64 %v3
+  %v5 = load i64, ptr %a4, align 8
+  %a6 = getelementptr inbounds i64, ptr %table0, i64 0
+  store i64 %v5, ptr %a6, align 8
+  %a7 = getelementptr inbounds i32, ptr %words, i64 1
+  %v8 = load i32, ptr %a7, align 4
+  %v9 = sext i32 %v8 to i64
+  %a10 = getelementptr inbounds i64, ptr %table, i64 %v9
+  %v11 = load i64, ptr %a10, align 8
+  %a12 = getelementptr inbounds i64, ptr %table0, i64 1
+  store i64 %v11, ptr %a12, align 8
+  %a13 = getelementptr inbounds i32, ptr %words, i64 2
+  %v14 = load i32, ptr %a13, align 4
+  %v15 = sext i32 %v14 to i64
+  %a16 = getelementptr inbounds i64, ptr %table, i64 %v15
+  %v17 = load i64, ptr %a16, align 8
+  %a18 = getelementptr inbounds i64, ptr %table0, i64 2
+  store i64 %v17, ptr %a18, align 8
+  %a19 = getelementptr inbounds i32, ptr %words, i64 3
+  %v20 = load i32, ptr %a19, align 4
+  %v21 = sext i32 %v20 to i64
+  %a22 = getelementptr inbounds i64, ptr %table, i64 %v21
+  %v23 = load i64, ptr %a22, align 8
+  %a24 = getelementptr inbounds i64, ptr %table0, i64 3
+  store i64 %v23, ptr %a24, align 8
+  call void @mixed_body3(ptr %table0, i64 %low, i64 %high)
+  br label %next
+next:
+  %following = add nuw nsw i64 %number, 1
+  %more = icmp slt i64 %stop, %end
+  br i1 %more, label %segment, label %out
+out:
+  ret void
+}
+
+define void @mixed(ptr noalias readonly %table, i64 %begin, i64 %end) #0 {
+entry:
+  call void @mixed_stage0(ptr %table, i64 0, i64 7)
+  call void @mixed_stage1(ptr %table, i64 0, i64 1)
+  ret void
+}
+
+declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)
+declare <8 x float> @llvm.masked.load.v8f32.p0(ptr, <8 x i1>, <8 x float>)
+declare <8 x i32> @llvm.masked.load.v8i32.p0(ptr, <8 x i1>, <8 x i32>)
+declare float @llvm.vector.reduce.fadd.v8f32(float, <8 x float>)
+declare i32 @llvm.vector.reduce.add.v8i32(<8 x i32>)
+declare i64 @llvm.smin.i64(i64, i64)
+declare void @llvm.masked.store.v8i32.p0(<8 x i32>, ptr, <8 x i1>)
+
+attributes #0 = { nounwind "prefer-vector-width"="256" "min-legal-vector-width"="256" }
+attributes #1 = { noinline nounwind "prefer-vector-width"="256" "min-legal-vector-width"="256" }
+!0 = !{!"llvm.loop.unroll.disable"}
+!1 = distinct !{!1, !0}
+!2 = distinct !{!2, !0}
+!3 = distinct !{!3, !0}
+!4 = distinct !{!4, !0}

@@ -1,0 +1,85 @@
+"""Modules of launches: any cut of a stage's blocks gives the same result; more segments are no more code."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from gradlet.base.errors import RenderError
+from gradlet.codegen.launch import lower_launch
+from gradlet.device.common.llvm import emit_object
+from gradlet.device.cpu.jit import load
+from gradlet.device.cpu.target import host_target
+from gradlet.render.llvmlaunch import render, stage_name
+from gradlet.target.target import AVX2, NEON, NVPTX
+from tests.codegen import launches
+from tests.codegen.launches import Launch
+
+FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+def cuts(blocks: int, seed: int) -> list[int]:
+    """Places from 0 to `blocks`, some of them twice."""
+    inside = np.random.default_rng(seed).integers(0, blocks + 1, min(blocks, 7))
+    return [0, *sorted(int(i) for i in inside), blocks]
+
+
+@pytest.mark.parametrize("make", launches.ALL, ids=launches.names())
+def test_any_cut_of_a_stage_gives_the_same(make: Callable[[], Launch]) -> None:
+    case = make()
+    target = host_target()
+    program = lower_launch(case.sink, target)
+    names = tuple(stage_name(program, number) for number in range(len(program.stages)))
+    code = load(emit_object(render(program, target), target, for_jit=True), (program.name, *names))
+    arrays = launches.copies(case)
+    words = struct.pack(f"<{len(arrays) + len(case.variables)}q", *[a.ctypes.data for a in arrays], *case.variables)
+    table = ctypes.create_string_buffer(words)
+    for number, name in enumerate(names):
+        places = cuts(sum(work.blocks for work in program.work[number]), number)
+        parts = list(zip(places, places[1:]))
+        for begin, end in reversed(parts):  # in another order than one thread would take them
+            FUNCTION(code.addresses[name])(ctypes.addressof(table), begin, end)
+    launches.compare(case, arrays)
+    assert table.raw[: len(words)] == words
+    # All stages on one thread, once more; whatever was written in place starts anew.
+    for array, before in zip(arrays, case.arrays, strict=True):
+        array[...] = before
+    FUNCTION(code.addresses[program.name])(ctypes.addressof(table), 0, 1)
+    launches.compare(case, arrays)
+
+
+@pytest.mark.parametrize("make", [launches.mixed, launches.with_variables], ids=["mixed", "with_variables"])
+def test_llvm_ir(make: Callable[[], Launch], golden: Callable[..., None]) -> None:
+    golden(render(lower_launch(make().sink, AVX2), AVX2), "ll")
+
+
+def test_many_segments_are_no_more_code_than_few() -> None:
+    few, many = (render(lower_launch(launches.optimizer(count).sink, AVX2), AVX2).splitlines() for count in (6, 300))
+    assert len(few) == len(many)
+    assert [line for line in few if "constant" not in line] != few
+    different = [a for a, b in zip(few, many, strict=True) if a != b]
+    assert all("constant [" in line or "_stage0(ptr %table, i64 0" in line for line in different)
+
+
+def test_equal_segments_share_their_code_and_regions_have_their_own() -> None:
+    text = render(lower_launch(launches.mixed().sink, AVX2), AVX2)
+    stage = text[text.index("define void @mixed_stage0") :]
+    stage = stage[: stage.index("\n}")]
+    assert [stage.count(f"call void @mixed_body{number}(") for number in range(4)] == [1, 1, 1, 0]
+    assert stage.count("alloca [36 x i8], align 64") == 1
+    assert text.count("define internal void") == 4
+
+
+def test_the_text_depends_on_the_launch_alone() -> None:
+    texts = {render(lower_launch(launches.mixed().sink, NEON), NEON) for _ in range(3)}
+    assert len(texts) == 1
+
+
+def test_gpus_have_no_launches() -> None:
+    program = lower_launch(launches.pack().sink, AVX2)
+    with pytest.raises(RenderError, match="launch pack holds several kernels, which nvptx cannot run"):
+        render(program, NVPTX)
