@@ -106,6 +106,22 @@ def test_schedules_are_printed():
     assert from_text(to_text(sink)) is sink
 
 
+USE = st.builds(ops.BodyUse, st.integers(0, 9), st.lists(st.integers(-3, 9), max_size=3).map(tuple), SHAPE)
+LAUNCH = st.builds(
+    ops.LaunchArg,
+    NAME,
+    st.lists(st.lists(st.lists(USE, max_size=2).map(tuple), max_size=2).map(tuple), max_size=2).map(tuple),
+    SHAPE,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(LAUNCH)
+def test_launches_are_printed(arg):
+    sink = mk(Op.SINK, dtypes.void, (UOp.const(dtypes.int32, 1),), arg)
+    assert from_text(to_text(sink)) is sink
+
+
 def test_comments_and_deep_graphs():
     node = UOp.const(dtypes.int32, 1) + mk(Op.VARIABLE, dtypes.int32, (), ops.VariableArg("n", 0, 9))
     for _ in range(20_000):
