@@ -233,6 +233,15 @@ class _Vectorizer:
         if node.op in ELEMENTWISE:
             src = tuple([self.spread(self._made(s), count) for s in node.src])
             return mk(node.op, node.dtype.vec(count), src, node.arg)
+        if node.op is Op.CARRY:
+            start, row, *loops = node.src
+            linear = self.linear.get(row)
+            first = linear.at(0) if linear is not None else self._made(row)
+            src = (self.spread(self._made(start), count), first, *[self.new[r] for r in loops])
+            return mk(node.op, node.dtype.vec(count), src, node.arg)
+        if node.op is Op.NEXT:
+            carry, value, result = [self.spread(self._made(s), count) for s in node.src]
+            return mk(node.op, result.dtype, (carry, value, result))
         if node.op is Op.INDEX:
             return node  # LOAD and STORE look at it
         if node.op is Op.LOAD:
@@ -313,7 +322,7 @@ class _Vectorizer:
                 made = self.new[top]
             elif top in self.linear:
                 made = self.linear[top].at(i)
-            elif top.op is Op.REDUCE:
+            elif top.op is Op.REDUCE or top.op is Op.CARRY or top.op is Op.NEXT:
                 made = extract(self.new[top], i)
             else:
                 waiting = [s for s in top.src if (s, i) not in self.lane_copies]

@@ -16,7 +16,7 @@ from gradlet.ops.op import AccArg, AxisKind, Op, identity_element
 from gradlet.optimize.analysis import use_counts
 
 Context = UOp | None  # the innermost loop around something, None outside of all
-_REDUCE: Final = 1 << Op.REDUCE
+_MADE_ANEW: Final = 1 << Op.REDUCE | 1 << Op.CARRY | 1 << Op.NEXT
 
 
 def linearize(sink: UOp, like: Nest | None = None) -> list[UOp]:
@@ -45,7 +45,7 @@ class _Program:
 
 
 class _Accumulators:
-    """Turns every REDUCE into ACC and UPDATE."""
+    """Turns every REDUCE, and every CARRY with its NEXT, into ACC and UPDATE."""
 
     def __init__(self, sink: UOp, nest: Nest) -> None:
         self.sink, self.nest = sink, nest
@@ -54,6 +54,8 @@ class _Accumulators:
         self.new: dict[UOp, UOp] = {}
         self.updates: dict[UOp, UOp] = {}
         self.inside: set[UOp] = set()
+        self.carried: dict[UOp, UOp] = {}  # ACC of a CARRY -> its UPDATE
+        self.count = 0
         self.uses = use_counts(self.order)
 
     def run(self) -> _Program:
@@ -66,19 +68,24 @@ class _Accumulators:
             if node.op is Op.REDUCE:
                 self._reduce(node, contexts[node])
                 continue
+            if node.op is Op.CARRY:
+                self._carry(node)
+                continue
+            if node.op is Op.NEXT:
+                self._next(node)
+                continue
             made = node
-            if node.mask & _REDUCE:
+            if node.mask & _MADE_ANEW:
                 made = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
-                waits = [self.updates[new[s]] for s in node.src if s.op is Op.REDUCE]
-                if waits:
-                    program.after[made] = waits
+                self._wait(made, node.src)
             if made in self.inside:
                 raise CompilerError(f"a value is needed both while a loop accumulates it and after: {made}")
             new[node] = made
             program.contexts[made] = contexts[node]
         stores = list(dict.fromkeys(self.new[s] for s in self.sink.src))
         self._order_stores(stores)
-        program.roots = stores
+        self._order_carries()
+        program.roots = [*stores, *self.carried.values()]
         return program
 
     def _pin_ordered_loads(self, contexts: dict[UOp, Context]) -> None:
@@ -107,7 +114,7 @@ class _Accumulators:
         dtype, op = node.dtype, node.arg.op
         start = UOp.const(dtype, identity_element(op, dtype))
         loops = tuple(sorted(node.src[1:], key=self.nest.nesting))
-        acc = mk(Op.ACC, dtype, (start, *loops), AccArg(len(self.updates)))
+        acc = mk(Op.ACC, dtype, (start, *loops), self._number())
         innermost = loops[-1]
         value = self._combine(op, acc, node.src[0], innermost)
         update = mk(Op.UPDATE, dtype, (acc, value))
@@ -116,6 +123,46 @@ class _Accumulators:
         program.contexts[start] = None
         program.contexts[acc] = context
         program.contexts[update] = innermost
+
+    def _wait(self, made: UOp, sources: Iterable[UOp]) -> None:
+        """Whatever reads an accumulator that a loop fills comes after its last update."""
+        waits = [self.updates[self.new[s]] for s in sources if self.new[s] in self.updates]
+        if waits:
+            self.program.after[made] = waits
+
+    def _number(self) -> AccArg:
+        self.count += 1
+        return AccArg(self.count - 1)
+
+    def _carry(self, node: UOp) -> None:
+        """A register that begins before the outermost of the CARRY's loops."""
+        start, _, *loops = node.src
+        loops.sort(key=self.nest.nesting)
+        acc = mk(Op.ACC, node.dtype, (self.new[start], *loops), self._number())
+        self.new[node] = acc
+        self.program.contexts[acc] = self.nest.places[loops[0]].parent
+        self._wait(acc, (start,))
+
+    def _next(self, node: UOp) -> None:
+        """The register gets its next value at the end of an iteration; the NEXT is its result."""
+        carry, value, result = node.src
+        acc = self.new[carry]
+        update = mk(Op.UPDATE, carry.dtype, (acc, self.new[value]))
+        if self.carried.setdefault(acc, update) is not update:
+            raise CompilerError(f"a CARRY has two different values in the next iteration: {carry}")
+        self.program.contexts[update] = acc.src[-1]
+        self._wait(update, (value,))
+        self.new[node] = self.new[result]
+
+    def _order_carries(self) -> None:
+        """Whatever reads a carried register reads it before it gets its next value."""
+        if not self.carried:
+            return
+        for node in self.program.contexts:
+            for source in node.src:
+                update = self.carried.get(source)
+                if update is not None and update is not node:
+                    self.program.after.setdefault(update, []).append(node)
 
     def _combine(self, op: Op, acc: UOp, value: UOp, loop: UOp) -> UOp:
         """The accumulator after one step; products join a sum by multiply-add, one after another."""
@@ -135,9 +182,7 @@ class _Accumulators:
                 used = (part,)
             self.inside.add(total)
             self.program.contexts[total] = loop
-            waits = [self.updates[self.new[s]] for s in used if s.op is Op.REDUCE]
-            if waits:
-                self.program.after[total] = waits
+            self._wait(total, used)
         return total
 
     def _is_single_product(self, node: UOp) -> bool:

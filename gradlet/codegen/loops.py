@@ -20,6 +20,7 @@ from gradlet.optimize.analysis import (
 
 MAX_RENAMES = 1000
 _REDUCE: Final = 1 << Op.REDUCE
+_CARRY: Final = 1 << Op.CARRY
 FULL_LANES = 16  # lanes of float32 in the widest vector register
 
 
@@ -150,6 +151,9 @@ class Nest:
     def _find_depths(self) -> dict[UOp, int]:
         """0 for the ranges of stores; a range that a REDUCE closes lies deeper than those the REDUCE depends on."""
         depths: dict[UOp, int] = {}
+        if self.sink.mask & _CARRY:
+            # What is carried belongs to one row: its loop is inside those of the rows.
+            depths = {r: 1 for node in self.order if node.op is Op.CARRY for r in node.src[2:]}
         for node in reversed(self.order):
             if node.op is Op.STORE:
                 for r in self.ranges[node]:

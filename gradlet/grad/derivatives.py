@@ -29,7 +29,7 @@ from gradlet.grad.shapes import (
     window,
 )
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import DeviceArg, Op, ReduceAxesArg, ScatterArg
+from gradlet.ops.op import DeviceArg, Op, ReduceAxesArg, ScanArg, ScatterArg
 
 Rule = Callable[[UOp, UOp], UOp]  # (node, gradient of the node) -> gradient of one source
 
@@ -320,6 +320,54 @@ def _scatter_factor(node: UOp, grad: UOp) -> UOp:
     return others.eq(0).where(product, 0.0)
 
 
+# running combinations
+def _later(node: UOp, axis: int) -> UOp:
+    """Every element's follower along an axis; 0 behind the last."""
+    shape = node.shape
+    moved = pad(node, [(0, 1) if a == axis else (0, 0) for a in range(len(shape))])
+    return shrink(moved, [(1, size + 1) if a == axis else (0, size) for a, size in enumerate(shape)])
+
+
+def _backwards(grad: UOp, axis: int, factor: UOp | None = None) -> UOp:
+    """h[i] = grad[i] + factor[i + 1] * h[i + 1]; without factors the sum of the gradients from i on."""
+    zero = UOp.const(grad.dtype, 0)
+    if factor is None:
+        run = mk(Op.SCAN, grad.dtype, (flip_axes(grad, (axis,)), zero), ScanArg(Op.ADD, axis))
+    else:
+        sources = (flip_axes(grad, (axis,)), zero, flip_axes(_later(factor, axis), (axis,)))
+        run = mk(Op.SCAN, grad.dtype, sources, ScanArg(Op.MULADD, axis))
+    return flip_axes(run, (axis,))
+
+
+def _scan_source(node: UOp, grad: UOp) -> UOp:
+    op, axis, exclusive = node.arg
+    source, start, *factors = node.src
+    if start.op is not Op.CONST:
+        raise GradientError("SCAN: gradients reach the values, not what they begin with; start from a constant")
+    if exclusive:
+        grad = _later(grad, axis)
+    if op is Op.ADD:
+        return _backwards(grad, axis)
+    if op is Op.MULADD:
+        return _backwards(grad, axis, spread(factors[0], source.shape))
+    if op is Op.MUL:
+        return _backwards(grad, axis, source) * _scanned(node, True)
+    # The gradients of all places that hold an element's value, up to the next element that is as good or better.
+    wide = accumulator(node.dtype)
+    leads = source.eq(_scanned(node, False)) | source.ne(source)
+    follows = leads.where(UOp.const(wide, 0), UOp.const(wide, 1))
+    return leads.where(_backwards(grad.cast(wide), axis, spread(follows, source.shape)).cast(node.dtype), 0.0)
+
+
+def _scan_factor(node: UOp, grad: UOp) -> UOp:
+    return _scan_source(node, grad) * _scanned(node, True)
+
+
+def _scanned(node: UOp, exclusive: bool) -> UOp:
+    """The running combination with or without each element's own value."""
+    return mk(node.op, node.dtype, node.src, node.arg._replace(exclusive=exclusive))
+
+
 # placement and effects
 def _copy(node: UOp, grad: UOp) -> UOp:
     device = device_of(node.src[0])
@@ -382,6 +430,7 @@ DERIVATIVES: Final[dict[Op, tuple[Rule | None, ...]]] = {
     Op.REDUCE_AXES: (_reduce,),
     Op.GATHER: (_gather_table, None),
     Op.SCATTER: (_scatter_target, None, _scatter_values),
+    Op.SCAN: (_scan_source, None, _scan_factor),
     Op.CONTIGUOUS: (_same,),
     Op.COPY: (_copy,),
     Op.WRITE: (_write_base, None, _write_value),
@@ -393,6 +442,8 @@ NOT_DIFFERENTIABLE: Final[dict[Op, str]] = {
     Op.BUFFER: "a leaf",
     Op.VARIABLE: "an integer",
     Op.BIND: "an integer",
+    Op.MERGE: "integers",
+    Op.LARGEST: "integers",
     Op.DETACH: "stops gradients on purpose",
     Op.BITCAST: "bits, not values",
     Op.IDIV: "integers",

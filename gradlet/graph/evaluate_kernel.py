@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from gradlet.ops.op import ELEMENTWISE, AxisKind, Op
 BLOCK = 1 << 20
 
 Interval = tuple[int, int]
+_CARRY: Final = 1 << Op.CARRY
 
 
 class Address(NamedTuple):
@@ -44,6 +45,8 @@ class Kernel:
     extents: dict[UOp, Interval] = field(default_factory=dict)
     snapshots: dict[int, Array] = field(default_factory=dict)
     insides: dict[UOp, list[UOp]] = field(default_factory=dict)
+    carried: dict[UOp, Array] = field(default_factory=dict)  # CARRY -> what it is in this iteration, after the first
+    following: dict[UOp, Array] = field(default_factory=dict)  # CARRY -> what it will be in the next iteration
 
     @property
     def lanes(self) -> int:
@@ -123,6 +126,7 @@ def _store_groups(sink: UOp, open_ranges: Mapping[UOp, frozenset[UOp]]) -> list[
 
 def _run_group(kernel: Kernel, stores: list[UOp]) -> None:
     ordered = [r for r in kernel.axes if r.arg.kind is AxisKind.ORDERED and r in kernel.open_ranges[stores[0]]]
+    kernel.following.clear()
     written = {store.src[0].src[0].arg.slot for store in stores}
     order = toposort(stores)
     live = _reads_written(order, written)
@@ -139,6 +143,7 @@ def _run_group(kernel: Kernel, stores: list[UOp]) -> None:
     for point in itertools.product(*[range(*kernel.extents[r]) for r in ordered]):
         extents = dict(kernel.extents)
         extents.update({r: (i, i + 1) for r, i in zip(ordered, point, strict=True)})
+        kernel.carried.update(kernel.following)
         # Stores of one iteration with different ranges run one after another.
         for _, together in itertools.groupby(stores, key=lambda s: kernel.open_ranges[s]):
             _run_blocks(kernel, list(together), extents, known)
@@ -158,6 +163,8 @@ def _run_blocks(kernel: Kernel, stores: list[UOp], extents: Mapping[UOp, Interva
     outputs = sorted(kernel.open_ranges[stores[0]], key=lambda r: kernel.axes[r])
     # Cutting an output range changes how often known values are used, not the values: those must span all of it.
     cut = [r for r in outputs if not any(r in kernel.open_ranges[n] for n in known)]
+    if any(store.mask & _CARRY for store in stores):
+        cut = []  # what is carried spans all rows
     for block in blocks(kernel, toposort(stores), cut, extents):
         needed = [s for store in stores for s in (store.src[0], store.src[1])]
         values = compute(kernel, needed, block, known)
@@ -295,6 +302,12 @@ def _value(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: M
         return _load(kernel, node, values[node.src[0]], values[node.src[1]] if len(node.src) > 1 else None)
     if op is Op.REDUCE:
         return numeric.finish(_reduce_part(kernel, node, values[node.src[0]], extents), node.dtype)
+    if op is Op.CARRY:
+        first = all(extents[r][0] == 0 for r in node.src[2:])
+        return values[node.src[0]] if first else kernel.carried[node]
+    if op is Op.NEXT:
+        kernel.following[node.src[0]] = values[node.src[1]]
+        return values[node.src[2]]
     if op is Op.VECTORIZE:
         return vectorize([values[s] for s in node.src], node.dtype.count)
     if op is Op.EXTRACT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -70,6 +71,10 @@ def _value(node: UOp, values: Mapping[UOp, Array], buffers: Mapping[UOp, Array],
         return gather(values[node.src[0]], values[node.src[1]])
     if op is Op.SCATTER:
         return scatter(node, *[values[s] for s in node.src])
+    if op is Op.SCAN:
+        return scan(node, *[values[s] for s in node.src])
+    if op is Op.MERGE or op is Op.LARGEST:
+        return in_order(node, values[node.src[0]])
     if op is Op.WRITE:
         return write(node, values[node.src[0]], values[node.src[2]])
     if op in (Op.CONTIGUOUS, Op.COPY, Op.DETACH):
@@ -158,6 +163,38 @@ def scatter(node: UOp, target: Array, index: Array, rows: Array) -> Array:
             new = numeric.apply(node.arg.op, node.dtype, (result[at], new), node.dtype)
         result[at] = new
     return result
+
+
+def scan(node: UOp, source: Array, start: Array, factor: Array | None = None) -> Array:
+    """Running combination along an axis, one element after another."""
+    op, axis, exclusive = node.arg
+    moved = np.moveaxis(source, axis, 0)
+    result = np.empty_like(moved)
+    total = np.broadcast_to(start, moved.shape[1:])
+    factors = np.moveaxis(np.broadcast_to(factor, source.shape), axis, 0) if factor is not None else None
+    for i, value in enumerate(moved):
+        before = total
+        if factors is None:
+            total = numeric.apply(op, node.dtype, (before, value), node.dtype)
+        else:
+            product = numeric.apply(Op.MUL, node.dtype, (before, factors[i]), node.dtype)
+            total = numeric.apply(Op.ADD, node.dtype, (product, value), node.dtype)
+        result[i] = before if exclusive else total
+    return np.moveaxis(result, 0, axis)
+
+
+def in_order(node: UOp, source: Array) -> Array:
+    """MERGE and LARGEST: values in descending order."""
+    if node.op is Op.MERGE:
+        merged = np.sort(source.reshape(*source.shape[:-2], -1), axis=-1)[..., ::-1]
+        return merged[..., : node.shape[-1]]
+    least, greatest = node.dtype.min, node.dtype.max
+    rows = source.reshape(math.prod(source.shape[:-1]), source.shape[-1])
+    result = np.full((rows.shape[0], node.arg.taken), least, source.dtype)
+    for row, values in zip(result, rows, strict=True):
+        found = np.unique(values[values != greatest])[::-1][: node.arg.taken]
+        row[: len(found)] = found
+    return result.reshape(node.shape)
 
 
 def write(node: UOp, base: Array, value: Array) -> Array:

@@ -80,6 +80,10 @@ def _gather(node: Any) -> Shape:
     return index._shape + table._shape[1:]  # type: ignore[no-any-return]
 
 
+def _merge(source: Shape, half: bool) -> Shape:
+    return (*source[:-2], source[-1] if half else 2 * source[-1])
+
+
 # Ops that are not listed have shape ().
 _SHAPE: Final[dict[Op, Callable[[Any], Shape]]] = {
     Op.BUFFER: lambda node: (node.arg.size,),
@@ -95,6 +99,9 @@ _SHAPE: Final[dict[Op, Callable[[Any], Shape]]] = {
     Op.REDUCE_AXES: _reduce,
     Op.GATHER: _gather,
     Op.SCATTER: _first,
+    Op.SCAN: _first,
+    Op.MERGE: lambda node: _merge(node.src[0]._shape, node.arg.half),
+    Op.LARGEST: lambda node: (*node.src[0]._shape[:-1], node.arg.taken),
     Op.CONTIGUOUS: _first,
     Op.COPY: _first,
     Op.DETACH: _first,
@@ -175,4 +182,5 @@ def dtype(op: Op, src: Sequence[Any]) -> DType | None:
 _DTYPE_OF_FIRST: Final = (ELEMENTWISE - COMPARE - {Op.CAST, Op.BITCAST, Op.WHERE}) | {
     Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.PAD, Op.SHRINK, Op.FLIP, Op.STRIDE, Op.WINDOW, Op.UNWINDOW, Op.REDUCE_AXES,
     Op.GATHER, Op.SCATTER, Op.CONTIGUOUS, Op.COPY, Op.DETACH, Op.WRITE, Op.BIND, Op.REDUCE,
+    Op.SCAN, Op.MERGE, Op.LARGEST, Op.CARRY,
 }  # fmt: skip

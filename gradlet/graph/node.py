@@ -23,9 +23,9 @@ by_uid: Final = attrgetter("uid")
 
 # `kind` is the op's number, except that the constants 0 and 1 have their own, and that a node of two sources whose
 # second is a constant has a bit set: so `x + 0`, `x * 1` and `(x * c) + y` are decided by looking up a signature.
-KIND_ZERO: Final = 62
-KIND_ONE: Final = 63
-KIND_CONST_RIGHT: Final = 64
+KIND_ZERO: Final = 126
+KIND_ONE: Final = 127
+KIND_CONST_RIGHT: Final = 128
 SIG_SAME: Final = 1 << 24
 
 # Members of an enum are slow to reach through their class; the hot functions use these.
@@ -243,7 +243,7 @@ class UOp(ElementwiseMixin, MovementMixin):
 
 _new: Final = object.__new__
 _next_uid: Final = count(1).__next__  # one C call: atomic between threads
-_tables: Final[list[dict[Any, _Entry]]] = [{} for _ in range(64)]
+_tables: Final[list[dict[Any, _Entry]]] = [{} for _ in range(KIND_ZERO)]
 
 
 def _make_forget(table: dict[Any, _Entry]) -> Any:
@@ -257,7 +257,7 @@ def _make_forget(table: dict[Any, _Entry]) -> Any:
 
 # What `mk` needs of each op: its table, its bit, the callback of the table's entries.
 _per_op: Final[list[tuple[dict[Any, _Entry], int, Any]]] = [
-    (table, 1 << number, _make_forget(table)) for number, table in enumerate(_tables[:62])
+    (table, 1 << number, _make_forget(table)) for number, table in enumerate(_tables)
 ]
 
 

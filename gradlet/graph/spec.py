@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from gradlet.base.dtype import as_scalar, dtypes
 from gradlet.base.errors import SpecError
-from gradlet.graph.node import UOp, toposort
 from gradlet.graph.launch import broken_launch_rule
+from gradlet.graph.node import UOp, toposort
 from gradlet.graph.program import LinearProgram
 from gradlet.graph.text import one_line
 from gradlet.ops.op import (
@@ -31,6 +31,7 @@ from gradlet.ops.op import (
 Check = Callable[[UOp, Stage], None]
 
 REDUCERS: Final = frozenset({Op.ADD, Op.MUL, Op.MAX, Op.MIN})
+SCANS: Final = REDUCERS | {Op.MULADD}
 # A range of these kinds is closed by a REDUCE; expanding turns some of its iterations into copies or lanes.
 CLOSED_KINDS: Final = frozenset({AxisKind.REDUCE, AxisKind.UNROLL, AxisKind.VECTOR, AxisKind.THREAD})
 
@@ -256,6 +257,37 @@ def _scatter(node: UOp, stage: Stage) -> None:
         _reducer(node.arg.op, node)
 
 
+def _scan(node: UOp, stage: Stage) -> None:
+    _same_dtype(node, stage)
+    op, axis, _ = node.arg
+    _need(op in SCANS, f"{op.name} has no running combination; use one of {', '.join(sorted(o.name for o in SCANS))}")
+    _need(len(node.src) == (3 if op is Op.MULADD else 2), "the sources are the values, a start and for MULADD factors")
+    source, start, *factors = node.src
+    _axis_list((axis,), len(source.shape), False)
+    _need(all(s.dtype is node.dtype for s in node.src), "values, start and factors have one dtype")
+    _need(op not in (Op.ADD, Op.MUL, Op.MULADD) or not node.dtype.is_bool, "bools are not added; cast to an integer")
+    row = source.shape[:axis] + source.shape[axis + 1 :]
+    _need(start.shape == row or start.op in SCALAR_LEAVES, f"the start has shape {start.shape}, not {row}")
+    for factor in factors:
+        fits = factor.shape == source.shape or factor.op in SCALAR_LEAVES
+        _need(fits, f"factors have shape {factor.shape}, not {source.shape}")
+
+
+def _merge(node: UOp, stage: Stage) -> None:
+    _same_dtype(node, stage)
+    shape = node.src[0].shape
+    _need(len(shape) >= 2 and shape[-2] == 2, f"the source has pairs of rows, not shape {shape}")
+    _need(node.dtype.is_int, f"integers are merged, not {node.dtype.name}")
+
+
+def _largest(node: UOp, stage: Stage) -> None:
+    _same_dtype(node, stage)
+    shape = node.src[0].shape
+    _need(len(shape) > 0, "there is no axis to look along")
+    _need(node.dtype.is_int, f"integers are ordered, not {node.dtype.name}")
+    _need(0 <= node.arg.taken <= shape[-1], f"{node.arg.taken} of {shape[-1]} are taken")
+
+
 def _write(node: UOp, stage: Stage) -> None:
     _same_dtype(node, stage)
     base, view, value = node.src
@@ -432,6 +464,21 @@ def _end(node: UOp, stage: Stage) -> None:
     _void(node, stage)
 
 
+def _carry(node: UOp, stage: Stage) -> None:
+    _same_dtype(node, stage)
+    _need(len(node.src) > 2, "CARRY has a start, a row number and ranges")
+    for source in node.src[2:]:
+        ordered = source.op is Op.RANGE and source.arg.kind is AxisKind.ORDERED
+        _need(ordered, "what is carried goes through ORDERED ranges")
+
+
+def _next(node: UOp, stage: Stage) -> None:
+    carry, value, result = node.src
+    _need(carry.op is Op.CARRY, f"{carry.op.name} is not a CARRY")
+    _need(value.dtype is carry.dtype, f"a value of {value.dtype!r} is carried as {carry.dtype!r}")
+    _need(node.dtype is result.dtype, "the dtype is that of the result")
+
+
 def _special(node: UOp, stage: Stage) -> None:
     _need(node.dtype.is_int, "the register is an integer")
     _need(node.arg.size > 0, "the size is not positive")
@@ -442,6 +489,7 @@ _CHECKS: Final[dict[Op, Check]] = {
     Op.RESHAPE: _reshape, Op.EXPAND: _expand, Op.PERMUTE: _permute, Op.PAD: _pad, Op.SHRINK: _shrink,
     Op.FLIP: _flip, Op.STRIDE: _stride, Op.WINDOW: _window, Op.UNWINDOW: _unwindow,
     Op.REDUCE_AXES: _reduce_axes, Op.GATHER: _gather, Op.SCATTER: _scatter,
+    Op.SCAN: _scan, Op.MERGE: _merge, Op.LARGEST: _largest, Op.CARRY: _carry, Op.NEXT: _next,
     Op.CONTIGUOUS: _same_dtype, Op.COPY: _same_dtype, Op.DETACH: _same_dtype, Op.WRITE: _write,
     Op.CAST: _cast, Op.BITCAST: _bitcast,
     **dict.fromkeys((Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.TRUNC, Op.FDIV, Op.POW), _of_kinds("f")),

@@ -85,6 +85,13 @@ class Op(IntEnum):
     UPDATE = 59
     END = 60
     SPECIAL = 61
+    # tensor operations whose iterations depend on one another
+    SCAN = 62
+    MERGE = 63
+    LARGEST = 64
+    # kernel: values carried from one iteration to the next
+    CARRY = 65
+    NEXT = 66
 
 
 class AxisKind(IntEnum):
@@ -162,6 +169,26 @@ class ScatterArg(NamedTuple):
     """SCATTER: how a value meets what is there: ADD, MUL, MAX, MIN, or None to replace (the last one in order wins)."""
 
     op: Op | None
+
+
+class ScanArg(NamedTuple):
+    """SCAN: ADD, MUL, MAX, MIN or MULADD along an axis; exclusive leaves out an element's own value."""
+
+    op: Op
+    axis: int
+    exclusive: bool = False
+
+
+class MergeArg(NamedTuple):
+    """MERGE: whether only the larger half of each pair of rows is kept."""
+
+    half: bool = False
+
+
+class LargestArg(NamedTuple):
+    """LARGEST: how many values are taken."""
+
+    taken: int
 
 
 class BufferArg(NamedTuple):
@@ -327,6 +354,11 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.GATHER: OpInfo(2, (T,), None, "(table [N, *rest], index [*I]) -> [*I, *rest]; an index outside [0, N) gives 0"),
     Op.SCATTER: OpInfo(3, (T,), ScatterArg, "(target [N, *rest], index [*I], values [*I, *rest]) -> target updated row "
                        "by row in index order; an index outside [0, N) is skipped"),
+    Op.SCAN: OpInfo(None, (T,), ScanArg, "(source, start[, factor]): running combination along an axis, beginning with "
+                    "start (a scalar, or a value a row); MULADD: what came before times factor, plus source"),
+    Op.MERGE: OpInfo(1, (T,), MergeArg, "[*rest, 2, n], rows in descending order -> [*rest, 2 n], both in one order"),
+    Op.LARGEST: OpInfo(1, (T,), LargestArg, "the largest distinct values along the last axis, descending; those that "
+                       "do not exist are the least of the type; the greatest of the type is never taken"),
     Op.CONTIGUOUS: OpInfo(1, (T,), None, "materialise here"),
     Op.COPY: OpInfo(1, (T,), DeviceArg, "same values on another device"),
     Op.DETACH: OpInfo(1, (T,), None, "same values, no gradient"),
@@ -375,6 +407,9 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.UPDATE: OpInfo(2, (L,), None, "(acc, new value)"),
     Op.END: OpInfo(1, (L,), None, "(range): end of its loop body"),
     Op.SPECIAL: OpInfo(0, (K, L), SpecialArg, "GPU index register, dtype index"),
+    Op.CARRY: OpInfo(None, (K,), AccArg, "(start, row, *ordered ranges): what NEXT gave in the iteration before, start "
+                     "in the first; the row number tells apart what is carried in rows that run side by side"),
+    Op.NEXT: OpInfo(3, (K,), None, "(carry, value, result): the result; the next iteration finds the value"),
 }  # fmt: skip
 
 UNARY: Final = frozenset({Op.CAST, Op.BITCAST, Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.TRUNC})

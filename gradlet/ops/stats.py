@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from gradlet.base.dtype import accumulator, dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.ops.arguments import axis_number, axis_numbers, integer, number
 from gradlet.ops.index import IndexMixin
-from gradlet.ops.op import Op, identity_element
+from gradlet.ops.op import Op
 from gradlet.ops.reduce import Axis, total_type
-
-# Running totals: each element of a block looks back over its block, then the blocks' totals are run the same way.
-SCAN_BLOCK: Final = 32
 
 
 class StatsMixin(IndexMixin):
@@ -185,31 +182,19 @@ class StatsMixin(IndexMixin):
         along = axis_number(axis, self.ndim, what)
         if self.ndim == 0 or 0 in self.shape:
             return self
-        moved = self.transpose(along, -1)
-        return moved._scan_last(op).transpose(along, -1)
+        return self.running(op, along)
 
-    def _scan_last(self, op: Op) -> Self:
-        size = self.shape[-1]
-        if size == 1:
-            return self
-        neutral = identity_element(op, self.dtype)
-        lead = self.ndim - 1
-        if size <= SCAN_BLOCK:
-            return self._look_back(op, neutral, size)
-        blocks = -(-size // SCAN_BLOCK)
-        whole = self.pad([None] * lead + [(0, blocks * SCAN_BLOCK - size)], value=neutral)
-        inner = whole.reshape(self.shape[:-1] + (blocks, SCAN_BLOCK))._look_back(op, neutral, SCAN_BLOCK).contiguous()
-        totals = inner.shrink([None] * (lead + 1) + [(SCAN_BLOCK - 1, SCAN_BLOCK)]).squeeze(-1)
-        before = totals._scan_last(op).shrink([None] * lead + [(0, blocks - 1)])
-        before = before.pad([None] * lead + [(1, 0)], value=neutral).unsqueeze(-1)
-        result = inner.alu(op, before.expand(inner.shape))
-        return result.reshape(whole.shape).shrink([None] * lead + [(0, size)])
+    def running(self, op: Op, axis: int, exclusive: bool = False, factor: Self | None = None) -> Self:
+        """Running combination along an axis; MULADD: what came before times `factor`, plus this."""
+        raise NotImplementedError
 
-    def _look_back(self, op: Op, neutral: Any, reach: int) -> Self:
-        """Every element combined with up to `reach - 1` elements before it."""
-        lead = self.ndim - 1
-        padded = self.pad([None] * lead + [(reach - 1, 0)], value=neutral)
-        return padded.unfold(-1, reach, 1).reduce_axes(op, (self.ndim,))
+    def merge_pairs(self, half: bool = False) -> Self:
+        """Pairs of rows in descending order, axes [..., 2, n], as one row each; `half` keeps the n largest."""
+        raise NotImplementedError
+
+    def largest(self, count: int) -> Self:
+        """The largest distinct integers along the last axis, descending; the type's largest is not among them."""
+        raise NotImplementedError
 
     def cumsum(self, axis: int = 0) -> Self:
         """Running sum along `axis`; integers become int64.
@@ -254,17 +239,16 @@ class StatsMixin(IndexMixin):
         x = self.same_float("logcumsumexp")
         if x.ndim == 0 or 0 in x.shape:
             return x
-        # Every running sum has the running maximum as its reference, so none overflows or loses small starts.
-        top = x.detach().cummax(axis)
-        top = top.isfinite().where(top, 0.0)
         along = axis_number(axis, x.ndim, "logcumsumexp")
-        last = x.ndim - 1
-        values, tops = x.transpose(along, -1), top.transpose(along, -1)
-        size = values.shape[-1]
-        earlier = values.positions_along(last).unsqueeze(-2) <= values.positions_along(last).unsqueeze(-1)
-        power = values.unsqueeze(-2).sub(tops.unsqueeze(-1)).exp()
-        total = earlier.where(power, 0.0).sum(-1) if size else values
-        return total.log().add(tops).transpose(along, -1)
+        wide = x.cast(accumulator(x.dtype))
+        # A running sum of exponentials of differences to the running maximum: it shrinks whenever that grows.
+        plain = wide.detach()
+        top, before = plain.running(Op.MAX, along), plain.running(Op.MAX, along, True)
+        finite = top.isfinite().where(top, 0.0)
+        shrinks = before.isfinite().where(before, 0.0).sub(finite).exp()
+        shrinks = before.eq(-math.inf).where(0.0, shrinks)
+        total = wide.sub(finite).exp().running(Op.MULADD, along, False, shrinks)
+        return total.log().add(finite).cast(x.dtype)
 
     # order
     def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:

@@ -17,6 +17,7 @@ from gradlet.target.target import Target
 HEAVY = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.POW})
 SHORT = 16  # iterations of a reduce that are written out
 MAX_BODY = 600  # nodes in the copies of a loop body
+CHAINS = 4  # carried values of rows that run side by side
 BLOCK = 8  # side of the blocks that a transposition goes by
 PARALLEL_LAUNCHES = 4  # a kernel is worth several threads when it takes this many launches' time on one
 
@@ -37,6 +38,7 @@ def choose(sink: UOp, target: Target, parallel: bool = True) -> tuple[Opt, ...]:
     tiled = contraction.tile(facts, plan)
     busy = tiled | _vectorize_reduces(facts, plan, tiled)
     _vectorize_outputs(facts, plan, busy)
+    _interleave(facts, plan)
     if parallel and not any(r.arg.kind is AxisKind.PARALLEL for r in facts.loops):
         _parallelize(facts, plan)
     return tuple(plan.opts)
@@ -197,6 +199,20 @@ def _copies(facts: KernelFacts, plan: Plan, loop: UOp, lanes: int, accesses: Seq
     if heavy:
         return min(most, 2 if heavy == 1 else 1)
     return min(most, 4 if len(accesses) <= 6 and len(inside) <= 60 else 2 if len(inside) <= 150 else 1)
+
+
+def _interleave(facts: KernelFacts, plan: Plan) -> None:
+    """Rows side by side where each iteration waits for a carried value: several chains of dependences at once."""
+    carries = [n for n in facts.order if n.op is Op.CARRY]
+    rows = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP and any(r in facts.ranges[n] for n in carries)]
+    if not rows or any(r in plan.lanes for r in rows) or plan.copies(carries[0]) > 1:
+        return
+    loop = max(rows, key=lambda r: r.arg.number)
+    size = range_size(loop)
+    body = sum(1 for n in facts.order if facts.ranges[n])
+    amount = next((c for c in (CHAINS, 3, 2) if size is not None and size % c == 0), CHAINS)
+    if size is not None and size >= amount and body * amount <= MAX_BODY:
+        plan.unroll(loop, amount)
 
 
 def _parallelize(facts: KernelFacts, plan: Plan) -> None:

@@ -252,6 +252,22 @@ class Axes:
             self._unite_nodes((*its, *self._dims[target][1:]), self._dims[rows])
         return self._dims[target]
 
+    def _scan(self, node: UOp) -> Dims:
+        _, start, *factors = node.src
+        dims = self.source_dims(node)
+        row = (*dims[: node.arg.axis], *dims[node.arg.axis + 1 :])
+        if start.op not in SCALAR_LEAVES:
+            self._unite_nodes(row, self._dims[start])
+        for factor in factors:
+            if factor.op not in SCALAR_LEAVES:
+                self._unite_nodes(dims, self._dims[factor])
+        return dims
+
+    def _rows(self, node: UOp) -> Dims:
+        """MERGE and LARGEST: the last axis is a new one."""
+        rows = self.source_dims(node)[: len(node.shape) - 1]
+        return (*rows, *self._fresh(node.shape[-1:]))
+
     def _write(self, node: UOp) -> Dims:
         _, view, value = node.src
         if value.op not in SCALAR_LEAVES:
@@ -272,6 +288,9 @@ _RULES: Final[dict[Op, Callable[[Axes, UOp], Dims]]] = {
     Op.REDUCE_AXES: Axes._reduce,
     Op.GATHER: Axes._gather,
     Op.SCATTER: Axes._scatter,
+    Op.SCAN: Axes._scan,
+    Op.MERGE: Axes._rows,
+    Op.LARGEST: Axes._rows,
     Op.WRITE: Axes._write,
 }
 

@@ -71,6 +71,7 @@ class Cell:
         outer_work: work of an element of the root.
         contraction: whether operands of the reduce are used again along kept loops (matmul, convolution).
         evaluations: its steps, each counted once for every view it is evaluated at.
+        sequential: kept loops whose iterations run one after another.
     """
 
     number: int
@@ -88,6 +89,7 @@ class Cell:
     out_points: int = 1
     contraction: bool = False
     evaluations: int = 1
+    sequential: Atoms = NOTHING
 
     @property
     def out_bytes(self) -> int:
@@ -170,9 +172,11 @@ def _home(
     if len(sections) > 1:
         return None
     if step.op is Op.REDUCE_AXES:
-        if cell.reduce is not None or cell.root.op is Op.SCATTER or True in sections:
+        if cell.reduce is not None or cell.root.op in (Op.SCATTER, Op.MERGE) or True in sections:
             return None
-        return cell if all(_keeps_elements(step, u, steps) for u in users) else None
+        # Read through several views it would be computed in as many loops.
+        seen = {operand for u in users for operand, source in steps.reads[u] if source is step}
+        return cell if len(seen) == 1 and all(_keeps_elements(step, u, steps) for u in users) else None
     return cell if all(_reads_once(step, u, steps) for u in users) else None
 
 
@@ -219,6 +223,11 @@ def describe(cell: Cell, steps: Steps) -> None:
         cell.kept = frozenset(a for axis in rest for a, _ in axis)
         cell.loops = {a: s for axis in rest for a, s in axis}
         cell.points = cell.out_points = prod(root.src[1].shape) * prod(root.shape[1:])
+    if root.op in (Op.SCAN, Op.MERGE, Op.LARGEST):
+        axis = root.arg.axis if root.op is Op.SCAN else len(root.shape) - 1
+        cell.sequential = frozenset(a for a, _ in axes.axis(root, axis))
+        if root.op is Op.LARGEST:
+            cell.points = cell.out_points * root.src[0].shape[-1]
     reduce = cell.reduce
     if reduce is not None:
         cell.loops = dict(axes.loops(reduce.src[0])) | cell.loops

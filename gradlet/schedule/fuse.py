@@ -194,7 +194,12 @@ class Search:
     def is_copyable(self, kernel: Kernel) -> bool:
         """Whether a kernel is element-wise, nobody asked for its values, and only data ties it to its readers."""
         for cell in kernel.cells:
-            if cell.reduce is not None or cell.root in self.steps.forced or cell.number in self.copied:
+            if (
+                cell.reduce is not None
+                or cell.sequential
+                or cell.root in self.steps.forced
+                or cell.number in self.copied
+            ):
                 return False
             if not self.readers.isdisjoint(cell.members):
                 return False

@@ -21,6 +21,7 @@ from gradlet.schedule.launches import partition
 from gradlet.schedule.layout import lay_out_operands
 from gradlet.schedule.moves import chain_to, replay, reshape, root_of
 from gradlet.schedule.order import execution_order
+from gradlet.schedule.scan import split_scans
 from gradlet.schedule.split import split_reductions
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
@@ -45,6 +46,10 @@ def _keep_bases_whole(node: UOp, context: Context) -> UOp:
 
 def _split_reductions(node: UOp, context: Context) -> UOp:
     return split_reductions(node, context.target_of, context.default_device)
+
+
+def _split_scans(node: UOp, context: Context) -> UOp:
+    return split_scans(node, context.target_of, context.default_device)
 
 
 def _lay_out_operands(node: UOp, context: Context) -> UOp:
@@ -138,6 +143,8 @@ PIPELINE: Final = Pipeline(
         Pass("simplify tensors", SIMPLIFY, T, T, doc="identities, constants, merged movements"),
         Pass("split long reductions", _split_reductions, T, T,
              doc="a long sum with few results is cut in parts, so that all cores work"),
+        Pass("split long scans", _split_scans, T, T,
+             doc="a long running sum of few rows is cut in blocks, each begins with the total of those before"),
         Pass("lay out operands", _lay_out_operands, T, T,
              doc="factors of large matrix products are copied into strips, in the order the product walks them"),
         Pass("place writes", _place_writes, T, T,

@@ -8,6 +8,7 @@ from math import prod
 from typing import Final
 
 from gradlet.ops.op import Op
+from gradlet.schedule.axes import Axes
 from gradlet.schedule.cells import MAX_OPERANDS, MAX_STEPS, NOTHING, Atoms, Cell, ViewNames, view_of
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
@@ -20,6 +21,8 @@ TILE: Final = 4
 PLAIN_FRACTION: Final = 4
 CONTRACTION_FRACTION: Final = 2
 ALONE: Final = 2
+# Steps that take nothing else into their kernel than what they read.
+ALONE_OPS: Final = frozenset({Op.SCATTER, Op.COPY, Op.MERGE, Op.LARGEST})
 # A kernel writes out at most this many steps, each counted once for every index it is evaluated at.
 MAX_EVALUATIONS: Final = 1024
 
@@ -99,6 +102,11 @@ class Pricer:
             outer &= cell.kept
         for atoms in chain:
             outer &= atoms
+        scans = [c for c in cells if c.root.op is Op.SCAN]
+        if scans:
+            if not scans_fit(scans, cells, chain, self.steps.axes):
+                return NO
+            outer -= scans[0].sequential
         return self._add_up(cells, stored, places, depth, outer, chain)
 
     def _single(self, cell: Cell) -> Verdict:
@@ -109,7 +117,7 @@ class Pricer:
         for read in cell.reads:
             if read.bytes > sources.get(read.source, (-1, NOTHING))[0]:
                 sources[read.source] = (read.bytes, read.atoms)
-        width = prod([cell.loops[a] for a in cell.kept])
+        width = prod([cell.loops[a] for a in cell.kept - cell.sequential])
         traffic = sum(count for count, _ in sources.values()) + cell.out_bytes
         return self._verdict(work, traffic, width, cell.contraction, cell.kept, (), sources)
 
@@ -122,7 +130,7 @@ class Pricer:
         sources = {r.source for c in cells for r in c.reads if r.source not in inside}
         if len(sources) + len(stored) > min(MAX_OPERANDS, self.target.max_args):
             return False
-        if any(c.root.op in (Op.SCATTER, Op.COPY) for c in cells) or evaluations(cells) > MAX_EVALUATIONS:
+        if any(c.root.op in ALONE_OPS for c in cells) or evaluations(cells) > MAX_EVALUATIONS:
             return False
         contractions = [c for c in cells if c.contraction]
         if contractions:
@@ -305,6 +313,27 @@ def count_runs(
         else:
             runs[cell.number] = sum(runs[p.user] for p in mine)
     return runs
+
+
+def scans_fit(scans: Sequence[Cell], cells: Sequence[Cell], chain: Sequence[Atoms], axes: Axes) -> bool:
+    """Whether running combinations can share a kernel: all along one axis, whose loops can be inside all others, and
+    whatever uses their results does so element by element, as they come."""
+    along = scans[0].sequential
+    if any(scan.sequential != along for scan in scans):
+        return False
+    if any(atoms & along and not all(scan.kept <= atoms for scan in scans) for atoms in chain):
+        return False
+    dims = {scan.root: axes.dims(scan.root) for scan in scans}
+    for cell in cells:
+        for read in cell.reads:
+            wanted = dims.get(read.source)
+            if wanted is None:
+                continue
+            shown = cell.root.src[1] if cell.root.op is Op.WRITE else cell.root
+            if read.inside or read.views != {0} or cell.reduce is not None or axes.dims(shown) != wanted:
+                return False
+            dims[cell.root] = wanted
+    return True
 
 
 def evaluations(cells: Sequence[Cell]) -> int:

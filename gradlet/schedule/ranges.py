@@ -6,7 +6,8 @@ what it costs. A request is (node, index, gate): the node's value at the index, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import prod
 from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
@@ -17,6 +18,7 @@ from gradlet.ops.op import (
     ELEMENTWISE,
     MOVEMENT,
     SCALAR_LEAVES,
+    AccArg,
     AxisKind,
     KernelArg,
     Op,
@@ -141,6 +143,9 @@ class Lowering:
         self.variables: dict[UOp, UOp] = {}
         self.loops: dict[object, UOp] = {}
         self.levels: dict[UOp, int] = {}
+        self.ordered: set[Loop] = set()  # loops that a SCAN of this kernel goes along
+        self.last: set[int] = set()  # numbers of ranges that go inside all other output loops
+        self.carries: dict[object, UOp] = {}
         self.count = 0
         self.block: UOp | None = None
         if frame is not None:
@@ -157,7 +162,14 @@ class Lowering:
         """Number the output loops, outermost first."""
         for loop in loops:
             if loop not in self.loops:
-                self.loops[loop] = self.make_range(loop[1], AxisKind.LOOP)
+                self.loops[loop] = self.output_range(loop)
+
+    def output_range(self, loop: Loop) -> UOp:
+        """A new RANGE of the outputs."""
+        if loop not in self.ordered:
+            return self.make_range(loop[1], AxisKind.LOOP)
+        self.last.add(self.count)
+        return self.make_range(loop[1], AxisKind.ORDERED)
 
     def open_block(self, blocks: Blocks) -> None:
         """One PARALLEL range numbers the blocks; the loops that are cut are parts of its number."""
@@ -179,7 +191,8 @@ class Lowering:
             key: object = loop if context is None and times == 0 else (loop, times, context)
             found = self.loops.get(key)
             if found is None:
-                found = self.loops[key] = self.make_range(loop[1], kind)
+                plain = kind is not AxisKind.LOOP or key is not loop
+                found = self.loops[key] = self.make_range(loop[1], kind) if plain else self.output_range(loop)
             parts.append((found, stride))
             stride *= loop[1]
         if len(parts) == 1:
@@ -273,6 +286,8 @@ class Lowering:
             return self.reduce(node, idx, gate, missing)
         if op is Op.GATHER:
             return self.gather(node, idx, gate, missing)
+        if op is Op.SCAN:
+            return self.scan(node, idx, gate, missing)
         if op is Op.CONTIGUOUS or op is Op.DETACH:
             return self.read(node.src[0], idx, gate, missing)
         raise CompilerError(f"{op.name} has no value inside a kernel; it must live in memory: {node!r}")
@@ -297,7 +312,7 @@ class Lowering:
         form = self.math.form(element)
         terms = {t: f for t, f in form.terms.items() if t is not self.block}
         low, high = self.math.form_bounds(Form(terms, form.constant))
-        inside = (gate or 0 <= low and high < size) and not any(self.block in t.ranges for t in terms)
+        inside = (gate or (0 <= low and high < size)) and not any(self.block in t.ranges for t in terms)
         if not inside or form.terms.get(self.block, 0) != size:  # type: ignore[arg-type]
             raise RegionError("a block reads what another block makes")
         return self.math.build(terms, form.constant)
@@ -361,12 +376,54 @@ class Lowering:
         value = self.read(table, (row, *idx[rank:]), join(gate, inside), missing)
         return None if value is None else self.guarded(value, inside)
 
+    def scan(self, node: UOp, idx: Index, gate: Gate, missing: list[Request]) -> UOp | None:
+        """A value carried along the axis, whose loops run in order inside all others."""
+        op, axis, exclusive = node.arg
+        loops = self.axis_loops(node, axis)
+        if gate or any(loop not in self.ordered for loop in loops if loop[1] != 1):
+            raise CompilerError(f"a running combination is computed element after element, not at any place: {node!r}")
+        ranges = [self.loops[loop] for loop in loops if loop[1] != 1 and loop in self.loops]
+        if idx[axis] is not self.axis_index(loops, {}, AxisKind.LOOP, None):
+            raise CompilerError(f"a running combination is asked for at another place than it has reached: {node!r}")
+        row = (*idx[:axis], *idx[axis + 1 :])
+        source, start, *factors = node.src
+        value = self.read(source, idx, gate, missing)
+        first = self.read(start, row if start.op not in SCALAR_LEAVES else (), gate, missing)
+        factor = (
+            self.read(factors[0], idx if factors[0].op not in SCALAR_LEAVES else (), gate, missing) if factors else None
+        )
+        if value is None or first is None or missing:
+            return None
+        carry = self.carry(first, row, source.shape[:axis] + source.shape[axis + 1 :], ranges, (op, value, factor))
+        if factor is not None:
+            total = mk(Op.ADD, node.dtype, (mk(Op.MUL, node.dtype, (carry, factor)), value))
+        else:
+            total = mk(op, node.dtype, (carry, value))
+        return after(carry, total, carry if exclusive else total)
+
+    def carry(self, start: UOp, row: Index, sizes: Sequence[int], ranges: Sequence[UOp], key: object) -> UOp:
+        """The CARRY that begins with `start` and goes through `ranges`; carries with equal keys are the same."""
+        if not ranges:
+            return start
+        key = (start, row, tuple(ranges), key)
+        found = self.carries.get(key)
+        if found is None:
+            strides = [prod(sizes[a + 1 :]) for a in range(len(sizes))]
+            number = self.math.combine(list(zip(row, strides, strict=True)))
+            src = (start, number, *ranges)
+            found = self.carries[key] = mk(Op.CARRY, start.dtype, src, AccArg(len(self.carries)))
+        return found
+
     # outputs
-    def store(self, node: UOp) -> UOp:
-        """The STORE that computes one output into its place."""
+    def store(self, node: UOp) -> list[UOp]:
+        """The STOREs that compute one output into its place."""
         place = self.places[node]
         if node.op is Op.SCATTER:
-            return self.scatter(node, place)
+            return [self.scatter(node, place)]
+        if node.op is Op.MERGE:
+            return self.merge(node, place)
+        if node.op is Op.LARGEST:
+            return [self.largest(node, place)]
         value_node = shown = node
         if node.op is Op.WRITE:
             # The view, over the buffer instead of the base.
@@ -374,12 +431,12 @@ class Lowering:
         idx = self.output_index(shown)
         (buffer, element, gate), _ = self.follow(place, idx, ())
         value = self.value(value_node, idx if value_node.shape else (), gate)
-        return mk(Op.STORE, dtypes.void, (self.address(buffer, element[0], gate), value), None)
+        return [mk(Op.STORE, dtypes.void, (self.address(buffer, element[0], gate), value), None)]
 
-    def output_index(self, node: UOp, first: int = 0) -> Index:
+    def output_index(self, node: UOp, first: int = 0, stop: int | None = None) -> Index:
         """Loops over the axes of an output, from axis `first` on."""
         used: dict[Loop, int] = {}
-        axes = range(first, len(node.shape))
+        axes = range(first, len(node.shape) if stop is None else stop)
         return tuple([self.axis_index(self.axis_loops(node, a), used, AxisKind.LOOP, None) for a in axes])
 
     def scatter(self, node: UOp, place: UOp) -> UOp:
@@ -397,6 +454,52 @@ class Lowering:
             old = mk(Op.LOAD, buffer.dtype, (address, UOp.const(buffer.dtype, 0)) if gate else (address,), None)
             value = mk(node.arg.op, node.dtype, (old, value), None)
         return mk(Op.STORE, dtypes.void, (address, value), None)
+
+    def merge(self, node: UOp, place: UOp) -> list[UOp]:
+        """Pairs of rows merged from both ends at once: neither end can run past a row, so nothing is guarded."""
+        source = node.src[0]
+        size = source.shape[-1]
+        rows = self.output_index(node, 0, len(node.shape) - 1)
+        step = self.make_range(size, AxisKind.ORDERED) if size != 1 else ZERO
+        ranges = [step] if size != 1 else []
+        stores: list[UOp] = []
+        for backwards in (False, True)[: 1 if node.arg.half else 2]:
+            taken = self.carry(ZERO, rows, node.shape[:-1], ranges, (node, backwards))  # from the first of the two rows
+            others = self.math.combine([(step, 1), (taken, -1)])
+            target, places = step, [taken, others]
+            if backwards:
+                places = [self.math.combine([(p, -1)], size - 1) for p in places]
+                target = self.math.combine([(step, -1)], 2 * size - 1)
+            first, second = [self.value(source, (*rows, UOp.const(INDEX, k), p)) for k, p in enumerate(places)]
+            takes = first.lt(second) if backwards else second.lt(first)
+            more = mk(Op.ADD, INDEX, (taken, mk(Op.CAST, INDEX, (takes,))))
+            stores.append(self.store_at(place, (*rows, target), after(taken, more, takes.where(first, second))))
+        return stores
+
+    def largest(self, node: UOp, place: UOp) -> UOp:
+        """Each value is the largest one below the value before."""
+        source, dtype = node.src[0], node.dtype
+        rows = self.output_index(node, 0, len(node.shape) - 1)
+        count, size = node.shape[-1], source.shape[-1]
+        step = self.make_range(count, AxisKind.ORDERED) if count != 1 else ZERO
+        start = UOp.const(dtype, dtype.max)
+        before = self.carry(start, rows, node.shape[:-1], [step] if count != 1 else [], node)
+        along = self.make_range(size, AxisKind.REDUCE) if size != 1 else ZERO
+        value = self.value(source, (*rows, along))
+        found = value.lt(before).where(value, UOp.const(dtype, dtype.min))
+        if size != 1:
+            found = mk(Op.REDUCE, dtype, (found, along), ReduceArg(Op.MAX))
+        return self.store_at(place, (*rows, step), after(before, found, found))
+
+    def store_at(self, place: UOp, idx: Index, value: UOp) -> UOp:
+        """The STORE of a value at an index of a place."""
+        (buffer, element, gate), _ = self.follow(place, idx, ())
+        return mk(Op.STORE, dtypes.void, (self.address(buffer, element[0], gate), value), None)
+
+
+def after(carry: UOp, value: UOp, result: UOp) -> UOp:
+    """The result, with the value for the next iteration; a loop that runs once has no next iteration."""
+    return mk(Op.NEXT, result.dtype, (carry, value, result), None) if carry.op is Op.CARRY else result
 
 
 def is_zero_outside(value: UOp) -> bool:
@@ -467,14 +570,20 @@ def lower_kernel(
     own = frozenset(outputs)
     lowering = Lowering(places, axis_loops, own, frame)
     lowering.levels = reduce_levels(outputs, lambda n: n in places and n not in own)
+    for node in lowering.levels:
+        if node.op is Op.SCAN:
+            along = [loop for loop in lowering.axis_loops(node, node.arg.axis) if loop[1] != 1]
+            if any(loop in lowering.loops for loop in along):
+                raise RegionError("a running combination goes through all blocks")
+            lowering.ordered.update(along)
     for node in outputs:
         lowering.param(buffer_below(places[node]))
     lowering.open_loops(nest if frame is None else cut_nest(nest, frame.blocks))
-    stores = [lowering.store(node) for node in outputs]
+    stores = [store for node in outputs for store in lowering.store(node)]
     sink = mk(Op.SINK, dtypes.void, tuple(stores), KernelArg(""))
     simple = rewrite(sink, INDEX_MATH)
     assert isinstance(simple, UOp)
-    return finish(simple, list(lowering.params), list(lowering.variables))
+    return finish(simple, list(lowering.params), list(lowering.variables), lowering.last)
 
 
 def buffer_below(place: UOp) -> UOp:
@@ -484,11 +593,14 @@ def buffer_below(place: UOp) -> UOp:
     return place
 
 
-def finish(sink: UOp, buffers: list[UOp], variables: list[UOp]) -> Lowered:
-    """Drop parameters and variables that simplification removed, number ranges without gaps, name the kernel."""
+def finish(sink: UOp, buffers: list[UOp], variables: list[UOp], last: Collection[int] = ()) -> Lowered:
+    """Drop parameters and variables that simplification removed, number ranges without gaps, name the kernel.
+
+    Ranges whose number is in `last` come after all others.
+    """
     order = toposort((sink,))
     params = sorted((n for n in order if n.op is Op.PARAM), key=lambda n: n.arg.slot)
-    ranges = sorted((n for n in order if n.op is Op.RANGE), key=lambda n: n.arg.number)
+    ranges = sorted((n for n in order if n.op is Op.RANGE), key=lambda n: (n.arg.number in last, n.arg.number))
     names = sorted((n for n in order if n.op is Op.VARIABLE), key=lambda n: int(n.arg.name[1:]))
     new: dict[UOp, UOp] = {}
     for slot, param in enumerate(params):

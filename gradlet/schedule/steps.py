@@ -65,9 +65,12 @@ class Steps:
     def _find_forced(self, wanted: Sequence[UOp]) -> dict[UOp, None]:
         forced: dict[UOp, None] = dict.fromkeys([root_of(w) for w in wanted])
         for node in self.order:
-            if node.op in (Op.CONTIGUOUS, Op.COPY, Op.WRITE, Op.SCATTER) or node in self.effects.versions:
+            if (
+                node.op in (Op.CONTIGUOUS, Op.COPY, Op.WRITE, Op.SCATTER, Op.MERGE, Op.LARGEST)
+                or node in self.effects.versions
+            ):
                 forced[node] = None
-            if node.op is Op.COPY:
+            if node.op is Op.COPY or node.op is Op.LARGEST:
                 forced[root_of(node.src[0])] = None
             elif node.op is Op.GATHER and not self.is_cheap_table(root_of(node.src[0]), node):
                 forced[root_of(node.src[0])] = None

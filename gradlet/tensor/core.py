@@ -17,7 +17,18 @@ from gradlet.graph.node import UOp, mk
 from gradlet.ops.arguments import Shape, broadcast_shapes
 from gradlet.ops.create import COUNTER
 from gradlet.ops.neural import NeuralMixin
-from gradlet.ops.op import DeviceArg, Op, ReduceAxesArg, ScatterArg, ShapeArg, VariableArg
+from gradlet.ops.op import (
+    DeviceArg,
+    LargestArg,
+    MergeArg,
+    Op,
+    ReduceAxesArg,
+    ScanArg,
+    ScatterArg,
+    ShapeArg,
+    VariableArg,
+    identity_element,
+)
 from gradlet.runtime.buffer import Buffer, bind, buffer_of, new_buffer_node
 from gradlet.runtime.device import Device
 from gradlet.tensor import hostdata, random_state, writes
@@ -468,6 +479,21 @@ class LazyTensor(NeuralMixin):
         place = common_place(self if self._place is not None else index, values, Op.SCATTER)
         nodes = tuple([no_leaf(n) for n in (self.uop, index.uop, values.uop)])
         return wrap(mk(Op.SCATTER, self.dtype, nodes, ScatterArg(op)), place)
+
+    def running(self, op: Op, axis: int, exclusive: bool = False, factor: Any = None) -> Self:
+        """Running combination along an axis; MULADD: what came before times `factor`, plus this."""
+        start = UOp.const(self.dtype, 0 if op is Op.MULADD else identity_element(op, self.dtype))
+        nodes = [no_leaf(self.uop), start] if factor is None else [no_leaf(self.uop), start, no_leaf(factor.uop)]
+        place = self._place if factor is None else common_place(self, factor, Op.SCAN)
+        return wrap(mk(Op.SCAN, self.dtype, tuple(nodes), ScanArg(op, axis, exclusive)), place)
+
+    def merge_pairs(self, half: bool = False) -> Self:
+        """Pairs of rows in descending order, axes [..., 2, n], as one row each."""
+        return wrap(mk(Op.MERGE, self.dtype, (no_leaf(self.uop),), MergeArg(half)), self._place)
+
+    def largest(self, count: int) -> Self:
+        """The largest distinct values along the last axis, descending."""
+        return wrap(mk(Op.LARGEST, self.dtype, (no_leaf(self.uop),), LargestArg(count)), self._place)
 
 
 def wrap(node: UOp, place: str | None) -> Any:

@@ -200,7 +200,7 @@ def test_every_tensor_op_has_a_row() -> None:
     assert tensor_ops == set(DERIVATIVES) | set(NOT_DIFFERENTIABLE)
     assert not set(DERIVATIVES) & set(NOT_DIFFERENTIABLE)
     for op, rules in DERIVATIVES.items():
-        assert len(rules) == OP_INFO[op].arity, op.name
+        assert OP_INFO[op].arity in (len(rules), None), op.name
 
 
 # conventions

@@ -109,6 +109,26 @@ CASES: dict[str, list[tuple[str, str]]] = {
 """,
         ),
     ],
+    "split long scans": [
+        (
+            """
+%0 = BUFFER float32 [number=1, size=20000, device='CPU']
+%1 = CONST float32 [0.0]
+%2 = SCAN float32 (%0, %1) [op=ADD, axis=0, exclusive=False]
+%3 = SINK void (%2) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER float32 [number=1, size=20000, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(32, 625)]
+%2 = REDUCE_AXES float32 (%1) [op=ADD, axes=(1,)]
+%3 = CONST float32 [0.0]
+%4 = SCAN float32 (%2, %3) [op=ADD, axis=0, exclusive=True]
+%5 = SCAN float32 (%1, %4) [op=ADD, axis=1, exclusive=False]
+%6 = RESHAPE float32 (%5) [shape=(20000,)]
+%7 = SINK void (%6) [name='schedule', opts=None]
+""",
+        ),
+    ],
     "lay out operands": [
         (  # the right factor is read in strips of columns, so it is kept in strips
             """
