@@ -96,8 +96,10 @@ CACHEDIR = Setting("CACHEDIR", "", "folder of the kernel cache; default follows 
 XDG_CACHE_HOME = Setting("XDG_CACHE_HOME", "", "the user's cache folder", "runtime")
 CPU_FEATURES = Setting("CPU_FEATURES", "", "vector ISA of the CPU device; default: the best the host has", "codegen",
                        allowed=("", "avx512", "avx2", "sse", "neon"))  # fmt: skip
-FUSE = Setting("FUSE", 1, "0 runs one kernel an operation (for measuring what fusion is worth)", "schedule",
-               allowed=range(2))  # fmt: skip
+FUSE = Setting("FUSE", 2, "0 runs one kernel an operation, 1 fused kernels one a launch (for measuring what is won)",
+               "schedule", allowed=range(3))  # fmt: skip
+PROBE = Setting("PROBE", 1, "0 plans with typical figures, 1 with what `gradlet doctor --probe` measured, where it did",
+                "schedule", allowed=range(2))  # fmt: skip
 SCHEDULE_CACHE = Setting("SCHEDULE_CACHE", 1, "0 schedules every call anew", "schedule", allowed=range(2))
 
 SETTINGS: dict[str, Setting] = {s.name: s for s in globals().copy().values() if isinstance(s, Setting)}

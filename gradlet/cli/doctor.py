@@ -1,9 +1,10 @@
-"""`gradlet doctor`: versions, settings, devices, cache, extras; what is missing and the command that installs it."""
+"""`gradlet doctor`: what is there, what this machine can do, what is missing and the command that installs it."""
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import os
 import platform
 import re
 import tempfile
@@ -33,16 +34,21 @@ class Line(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`doctor` takes none."""
+    """`doctor` only measures when it is told to."""
+    parser.add_argument(
+        "--probe", action="store_true", help="measure this machine (a second; leave it idle) and plan with that"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print all findings; 1 when something needs the user."""
     broken = False
+    measure = bool(getattr(arguments, "probe", False))
     sections: list[tuple[str, Callable[[], Iterator[Line]]]] = [
         ("Versions", versions),
         ("Settings", settings),
         ("Devices", devices),
+        ("Machine", lambda: machine(measure)),
         ("Cache", cache),
         ("Extras", extras),
     ]
@@ -136,6 +142,7 @@ def describe_device(name: str) -> str:
     Raises:
         DeviceError: it cannot be opened.
     """
+    from gradlet.device.cpu.facts import processor_name
     from gradlet.runtime.device import Device
     from gradlet.target.target import TARGETS
 
@@ -149,21 +156,38 @@ def describe_device(name: str) -> str:
     return f"{processor_name()}, {target.name}, {target.cores} thread{plural}, caches {caches}"
 
 
+def machine(measure: bool) -> Iterator[Line]:
+    """What launches, memory and arithmetic cost here: measured now if asked for, else as it was measured before."""
+    from gradlet.device.cpu import facts, probe
+    from gradlet.device.cpu.target import host_target
+
+    target = host_target()
+    busy = measure and hasattr(os, "getloadavg") and os.getloadavg()[0] > 0.5
+    found = probe.probe() if measure else facts.recall(target.name, target.cores)
+    if found is None:
+        yield Line(
+            "--", "measured", "never: kernels are planned with typical figures; `gradlet doctor --probe` measures"
+        )
+        return
+    if measure and facts.recall(target.name, target.cores) is None:
+        yield Line("--", "measured", "the cache cannot keep it: kernels are planned with typical figures")
+    elif not SETTINGS["PROBE"].value:
+        yield Line("--", "measured", "not used (PROBE=0): kernels are planned with typical figures")
+    if busy:
+        yield Line("--", "measured", "while other programs were running: measure again when the machine is idle")
+    launch, inline, barrier = (f"{ps / 1e6:.2f} us" for ps in (found.launch_ps, found.inline_ps, found.barrier_ps))
+    yield Line("ok", "launch", f"{launch} on all threads, {inline} on one; {barrier} for one more stage")
+    memory, core, second = (
+        f"{rate / 1e9:.3g} GB/s"
+        for rate in (found.bytes_per_second, found.core_bytes_per_second, found.l2_bytes_per_second)
+    )
+    yield Line("ok", "bandwidth", f"memory {memory}, {core} with one thread; second caches {second}")
+    yield Line("ok", "arithmetic", f"{found.flops_per_second / 1e9:.3g} GFLOP/s in float32")
+
+
 def binary_size(count: int) -> str:
     """Cache sizes are powers of two: 49152 is 48 KiB."""
     return f"{count // 1048576} MiB" if count >= 1048576 else f"{count // 1024} KiB"
-
-
-def processor_name() -> str:
-    """What the processor calls itself."""
-    try:
-        with open("/proc/cpuinfo") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def library_loads(name: str) -> bool:

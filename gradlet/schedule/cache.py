@@ -67,7 +67,7 @@ class ScheduleCache:
         structure, leaves = structural_key(asked)
         bits = tuple([leaf in held for leaf in leaves]) if held else ()
         devices = dict.fromkeys([leaf.arg.device for leaf in leaves if leaf.op is Op.BUFFER])
-        targets = tuple([(device, target_of(device).key, target_of(device).cores) for device in devices])
+        targets = tuple([(device, target_of(device)) for device in devices])
         key = (structure, len(roots), bits, targets, settings.schedule_key(), default_device)
         return Question(self, key, asked, leaves)
 

@@ -78,3 +78,23 @@ def test_device_that_fails_is_a_finding_and_not_a_crash(monkeypatch: pytest.Monk
     lines = {line.subject: line for line in doctor.devices()}
     assert lines["CPU"].mark == "!!" and "no such thing" in lines["CPU"].text
     assert lines["NULL"].mark == "--"
+
+
+def machine_lines(done: subprocess.CompletedProcess[str]) -> list[str]:
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    return lines[lines.index("Machine") + 1 : lines.index("Cache")]
+
+
+def test_the_machine_is_measured_when_asked_for(tmp_path: Path) -> None:
+    (before,) = machine_lines(run_doctor(CACHEDIR=str(tmp_path)))
+    assert before.startswith("-- measured") and "gradlet doctor --probe" in before
+    kept = {k: v for k, v in os.environ.items() if k not in ("DEBUG", "DEV", "CPU_FEATURES", "CACHE", "PROBE")}
+    command = [sys.executable, "-m", "gradlet", "doctor", "--probe"]
+    environment = kept | {"CACHEDIR": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    facts = [line for line in machine_lines(done) if line.startswith("ok ")]
+    assert [line.split()[1] for line in facts] == ["launch", "bandwidth", "arithmetic"]
+    again = machine_lines(run_doctor(CACHEDIR=str(tmp_path), PROBE="1"))
+    assert again == facts
+    assert "not used (PROBE=0)" in machine_lines(run_doctor(CACHEDIR=str(tmp_path), PROBE="0"))[0]

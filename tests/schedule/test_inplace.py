@@ -11,7 +11,7 @@ from gradlet import Context, Tensor
 from gradlet.base.dtype import dtypes
 from gradlet.engine import execute
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import Op
+from gradlet.ops.op import AxisKind, KernelArg, Op, ParamArg, RangeArg, ReduceArg
 from gradlet.schedule.calls import KernelCall, Schedule
 from gradlet.schedule.inplace import is_in_place, merged, reuse_inputs
 from gradlet.schedule.memory import Lifetimes, plan_memory, size_of
@@ -85,6 +85,21 @@ def test_other_elements_are_read_too(root: UOp) -> None:
         (memory,) = [n for n in X.toposort() if n.op is Op.BUFFER]
         if memory in call.buffers:
             assert not is_in_place(call.ast, *slots(call, X))
+
+
+def test_a_sum_of_the_same_loop_reads_what_others_store() -> None:
+    size = UOp.const(dtypes.index, 8)
+    one = mk(Op.RANGE, dtypes.index, (size,), RangeArg(0, AxisKind.LOOP))
+    target, source = [mk(Op.PARAM, dtypes.float32, (), ParamArg(slot, 8)) for slot in (0, 1)]
+    load = mk(Op.LOAD, dtypes.float32, (mk(Op.INDEX, dtypes.float32, (source, one), None),), None)
+    address = mk(Op.INDEX, dtypes.float32, (target, one), None)
+
+    def kernel_of(value: UOp) -> UOp:
+        return mk(Op.SINK, dtypes.void, (mk(Op.STORE, dtypes.void, (address, value), None),), KernelArg("by_hand"))
+
+    whole = mk(Op.REDUCE, dtypes.float32, (load, one), ReduceArg(Op.ADD))
+    assert is_in_place(kernel_of(load * 2.0), 0, 1)
+    assert not is_in_place(kernel_of(load * whole), 0, 1)
 
 
 def test_another_output_may_read_later() -> None:

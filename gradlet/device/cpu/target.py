@@ -9,6 +9,7 @@ from functools import cache
 
 from gradlet.base import settings
 from gradlet.base.errors import DeviceError
+from gradlet.device.cpu import facts
 from gradlet.target.target import AVX2, AVX512, NEON, SSE, Target, by_name, scratch_of
 
 # What a processor must report to run the code of each level (`x86-64-v4` and `x86-64-v3`), beside the one before.
@@ -22,7 +23,7 @@ def host_target() -> Target:
     Raises:
         DeviceError: CPU_FEATURES asks for instructions that this machine lacks.
     """
-    return _target(settings.CPU_FEATURES.value, usable_cores())
+    return _target(settings.CPU_FEATURES.value, usable_cores(), bool(settings.PROBE))
 
 
 def usable_cores() -> int:
@@ -39,21 +40,28 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def forget_facts() -> None:
+    """Look measured facts up again: there are new ones."""
+    _target.cache_clear()
+
+
 @cache
-def _target(asked: str, cores: int) -> Target:
+def _target(asked: str, cores: int, use_facts: bool) -> Target:
     if asked and asked not in runnable():
         raise DeviceError(
             f"CPU_FEATURES={asked}: this machine cannot run it; use one of: {', '.join(runnable())}, or unset it"
         )
     base = by_name(asked or runnable()[0])
     l1, l2, llc = cache_sizes()
-    return replace(
+    target = replace(
         base, triple=_triple(base), cores=cores, l1_bytes=l1 or base.l1_bytes, l2_bytes=l2 or base.l2_bytes,
         llc_bytes=llc or base.llc_bytes, flops_per_second=base.flops_per_second // base.cores * cores,
         bytes_per_second=min(4, cores) * base.core_bytes_per_second,
         l2_bytes_per_second=base.l2_bytes_per_second // base.cores * cores,
         scratch_bytes=scratch_of(l2 or base.l2_bytes),
     )  # fmt: skip
+    measured = facts.recall(base.name, cores) if use_facts else None
+    return target if measured is None else replace(target, **measured.rounded()._asdict())
 
 
 def _triple(base: Target) -> str:
