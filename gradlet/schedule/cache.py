@@ -65,7 +65,7 @@ class ScheduleCache:
         extra.sort(key=lambda n: n.uid)
         asked = [*roots, *extra]
         structure, leaves = structural_key(asked)
-        bits = tuple([leaf in held for leaf in leaves]) if held else ()
+        bits = tuple([held.key(leaf) for leaf in leaves])
         devices = dict.fromkeys([leaf.arg.device for leaf in leaves if leaf.op is Op.BUFFER])
         targets = tuple([(device, target_of(device)) for device in devices])
         key = (structure, len(roots), bits, targets, settings.schedule_key(), default_device)

@@ -9,6 +9,7 @@ from gradlet.graph.allocation import new_buffer_node
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op
 from gradlet.schedule.blocks import Frame, block_elements, scratch_view
+from gradlet.schedule.boxes import Box, box_of_address, disjoint
 from gradlet.schedule.builder import LaunchBuilder
 from gradlet.schedule.calls import CopyCall, KernelCall
 from gradlet.schedule.clean import is_whole
@@ -233,7 +234,8 @@ def iteration_shape(node: UOp) -> tuple[int, ...]:
 def unsafe_slots(lowered: Lowered) -> list[int]:
     """The slots that a kernel might read after it has overwritten them.
 
-    Safe is: every load of the slot is of the very element that the iteration stores, and what is stored depends on it.
+    Safe is: every load of the slot is of elements that the kernel does not store, or of the very element that the
+    iteration stores, and what is stored depends on it.
     """
     ast = lowered.ast
     written = set(lowered.written)
@@ -244,9 +246,19 @@ def unsafe_slots(lowered: Lowered) -> list[int]:
         if not mine:
             continue
         stores = [s for s in ast.src if s.src[0].src[0].arg.slot == slot]
+        boxes = [box_of_address(s.src[0].src[1]) for s in stores]
+        mine = [n for n in mine if n.src[0] is stores[0].src[0] or may_meet(n.src[0].src[1], boxes)]
+        if not mine:
+            continue
         address = stores[0].src[0]
         if len(stores) > 1 or any(n.src[0] is not address for n in mine) or len(mine) > 1:
             result.append(slot)
         elif mine[0] not in set(toposort((stores[0].src[1],))):
             result.append(slot)
     return result
+
+
+def may_meet(element: UOp, boxes: Sequence[Box]) -> bool:
+    """Whether an element number may lie in one of the boxes while the kernel's loops run."""
+    read = box_of_address(element)
+    return not all(disjoint(read, box) for box in boxes)

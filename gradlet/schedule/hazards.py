@@ -1,17 +1,20 @@
 """In-place writes and their readers: decide which writes reuse memory, and what has to run before them.
 
-A buffer is a chain of versions: a write turns version v into the next one. A write runs in place when nobody needs v
-any more once it has run; the readers of v inside the schedule then run before it. All others become expressions.
+A buffer is a chain of versions: a write turns version v into the next one. A write runs in place when nobody needs the
+elements that it changes any more once it has run; their readers inside the schedule then run before it. All others
+become expressions. What a view shows is a box of memory (`boxes`): boxes that share no element have nothing to do with
+each other; boxes that depend on data meet everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op
+from gradlet.schedule.boxes import Box, box_of, disjoint, layout_of, row_box, whole
 from gradlet.schedule.moves import (
     BIJECTIVE,
     chain_to,
@@ -22,8 +25,11 @@ from gradlet.schedule.moves import (
     unmove,
     whole_root_of,
 )
+from gradlet.schedule.overwrites import read_box, scatter_of, shorten
 
 _WRITING: Final = 1 << Op.WRITE | 1 << Op.SCATTER
+# Of more views of one buffer than this that others hold, nobody asks which parts they leave free.
+MOST_BOXES: Final = 16
 
 
 @dataclass
@@ -57,6 +63,37 @@ def operands(node: UOp) -> tuple[UOp, ...]:
     return node.src
 
 
+@dataclass
+class Held:
+    """What other graphs still need after a schedule.
+
+    Attributes:
+        nodes: everything they contain, down to results of this schedule.
+        boxes: for every buffer the elements that they read of it directly.
+    """
+
+    nodes: set[UOp] = field(default_factory=set)
+    boxes: dict[UOp, list[Box]] = field(default_factory=dict)
+
+    def note(self, operand: UOp) -> None:
+        """Somebody reads the elements that `operand` shows, if it is a view of a buffer."""
+        buffer = root_of(operand)
+        if buffer.op is not Op.BUFFER:
+            return
+        boxes = self.boxes.setdefault(buffer, [])
+        box = box_of(operand, buffer) if len(boxes) < MOST_BOXES else whole(buffer)
+        if box not in boxes:
+            boxes.append(box)
+
+    def meets(self, buffer: UOp, box: Box) -> bool:
+        """Whether somebody may need an element of this box of a buffer."""
+        return any(not disjoint(box, other) for other in self.boxes.get(buffer, ()))
+
+    def key(self, leaf: UOp) -> Hashable:
+        """All that decisions about a leaf depend on."""
+        return tuple(sorted([(b.start, b.terms) for b in self.boxes.get(leaf, ())]))
+
+
 def place_writes(roots: Sequence[UOp], live: Sequence[UOp] = (), guards: Collection[UOp] = ()) -> Effects:
     """Decide every WRITE and SCATTER of a graph.
 
@@ -68,53 +105,63 @@ def place_writes(roots: Sequence[UOp], live: Sequence[UOp] = (), guards: Collect
         live: other graphs still in use.
         guards: CONTIGUOUS nodes that need no memory once their write has become an expression.
     """
-    held, extra = held_nodes(roots, live)
-    everything = [*roots, *extra]
+    known = [n for n in toposort(roots) if n.op is Op.WRITE]
+    graphs = list(dict.fromkeys([*roots, *live, *known]))
+    shorter = dict(zip(graphs, shorten(graphs, [*roots, *live]), strict=True))
+    wanted = [shorter[r] for r in roots]
+    held, extra = held_nodes(wanted, [shorter[n] for n in live])
     given_up: set[UOp] = set()
     while True:
-        attempt = _Attempt(everything, held, given_up, guards)
+        attempt = _Attempt([*wanted, *extra], held, given_up, guards)
         culprit = attempt.run()
         if culprit is None:
             break
         given_up.add(culprit)
     new = attempt.new
+    found = set(extra)
+    asked = set(roots)
     return Effects(
-        [new[r] for r in roots], {w: new[w] for w in extra}, attempt.versions, attempt.memory, attempt.places,
-        attempt.before,
+        [new[r] for r in wanted],
+        {w: new[shorter[w]] for w in known if shorter[w] in found and w not in asked},
+        attempt.versions, attempt.memory, attempt.places, attempt.before,
     )  # fmt: skip
 
 
-def held_nodes(roots: Sequence[UOp], live: Sequence[UOp]) -> tuple[set[UOp], list[UOp]]:
+def held_nodes(roots: Sequence[UOp], live: Sequence[UOp]) -> tuple[Held, list[UOp]]:
     """What other graphs still need after this schedule, and the writes of ours among it that are not roots.
 
     A live graph that contains one of our roots or writes will read its result, not what lies below.
     """
+    held = Held()
     if not any(r.mask & _WRITING for r in roots):
-        return set(), []
+        return held, []
     order = toposort(roots)
     known = set(roots)
     known.update(n for n in order if n.op is Op.WRITE)
-    held: set[UOp] = set()
     found: list[UOp] = []
     for node in live:
-        if node not in held:
-            held.add(node)
+        if node not in held.nodes:
+            held.nodes.add(node)
             found.append(node)
+            held.note(node)
     for node in found:
         if node in known:
             continue
         for source in node.src:
-            if source not in held:
-                held.add(source)
+            if node.op not in MOVEMENT:
+                held.note(source)
+            if source not in held.nodes:
+                held.nodes.add(source)
                 found.append(source)
     # A result is a view: what it shows may not change either, and others may know that write under another view.
     reached = {root_of(n) for n in found if n in known}
     wanted = set(roots)
     extra = [n for n in order if n.op is Op.WRITE and n in reached and n not in wanted]
-    held |= reached
+    held.nodes |= reached
     for root in roots:
-        held.add(root)
-        held.add(root_of(root))
+        held.nodes.add(root)
+        held.nodes.add(root_of(root))
+        held.note(root)
     return held, extra
 
 
@@ -123,7 +170,7 @@ class _Attempt:
     """One try: rewrite the graph with the writes in `given_up` not in place, then look for cycles."""
 
     wanted: Sequence[UOp]
-    held: set[UOp]
+    held: Held
     given_up: set[UOp]
     guards: Collection[UOp]
     new: dict[UOp, UOp] = field(default_factory=dict)
@@ -133,6 +180,7 @@ class _Attempt:
     memory: dict[UOp, UOp] = field(default_factory=dict)
     fresh: set[UOp] = field(default_factory=set)  # memory that this graph made for its own writes
     overwritten: set[UOp] = field(default_factory=set)
+    below: dict[UOp, tuple[UOp, bool]] = field(default_factory=dict)  # the memory of a version, and whether renumbered
     olds: dict[UOp, list[UOp]] = field(default_factory=dict)  # new op -> the old nodes it stands for
     held_new: set[UOp] = field(default_factory=set)  # what the held nodes became
 
@@ -153,28 +201,36 @@ class _Attempt:
                 new[node] = mk(node.op, node.dtype, src, node.arg)
             else:
                 new[node] = node
-            if node in self.held:
+            if node in self.held.nodes:
                 self.held_new.add(new[node])
         return self.find_cycle()
 
-    def may_overwrite(self, version: UOp) -> bool:
-        """Whether nobody outside this schedule needs the version, and no other write took it."""
+    def may_overwrite(self, version: UOp, box: Box) -> bool:
+        """Whether nobody outside this schedule needs a box of the version, and no other write took the version."""
         if version in self.overwritten:
             return False
-        if version.op is not Op.BUFFER and version not in self.versions and version not in self.fresh:
+        memory, renumbered = self.below.get(version, (version, False))
+        if memory.op is Op.BUFFER and self.held.meets(memory, whole(memory) if renumbered else box):
             return False
-        return version not in self.held_new and not any(old in self.held for old in self.olds.get(version, ()))
+        if version.op is Op.BUFFER:
+            return True
+        if version not in self.versions and version not in self.fresh:
+            return False
+        return version not in self.held_new and not any(old in self.held.nodes for old in self.olds.get(version, ()))
 
     def overwrite(self, op: UOp, version: UOp, *olds: UOp) -> None:
         """Note that `op` turns `version` into the next one."""
         self.versions[op] = version
+        memory, renumbered = self.below.get(version, (version, False))
+        # What is not a WRITE counts the elements in its own order.
+        self.below[op] = (memory, renumbered or op.op is not Op.WRITE)
         self.overwritten.add(version)
         self.olds[op] = list(olds)
 
     def fresh_copy(self, value: UOp) -> UOp:
         """Memory of our own that holds `value` and is free to be overwritten."""
         copy = mk(Op.CONTIGUOUS, value.dtype, (value,), None)
-        while copy in self.fresh or copy in self.held or (copy in self.old_nodes and copy not in self.guards):
+        while copy in self.fresh or copy in self.held.nodes or (copy in self.old_nodes and copy not in self.guards):
             copy = mk(Op.CONTIGUOUS, copy.dtype, (copy,), None)
         self.fresh.add(copy)
         return copy
@@ -187,11 +243,21 @@ class _Attempt:
             return base
         chain = chain_to(view, base)
         value = materialised_shape(value, view.shape)
+        if layout_of(view, base) is not None and root_of(value) is root_of(base):
+            shown = layout_of(value, root_of(base))
+            if shown is not None and shown == layout_of(view, root_of(base)):
+                return base  # what is there already
         version = whole_root_of(base)
-        allowed = node not in self.given_up and self.may_overwrite(version)
+        box = box_of(view, version)
+        allowed = node not in self.given_up and self.may_overwrite(version, box)
         if all(moved.op in BIJECTIVE for moved in chain):
-            whole = unmove(chain, value)
-            return self.write_all(node, base, version, whole) if allowed else whole
+            everything = unmove(chain, value)
+            scatter = whole_root_of(everything)
+            if self.versions.get(scatter) is version:
+                # A scatter that already works there.
+                self.olds[scatter].append(node)
+                return everything
+            return self.write_all(node, base, version, everything) if allowed else everything
         if not allowed:
             if node.src[0] in self.guards and len(base.src) == 1:
                 base = base.src[0]
@@ -200,7 +266,8 @@ class _Attempt:
             # More writes follow: memory of its own, written piece by piece.
             base = version = self.fresh_copy(materialised_shape(base, base.shape))
             view = replay(chain, base)
-        if root_of(value) is version:
+            box = box_of(view, version)
+        if root_of(value) is version and not disjoint(box_of(value, version), box):
             # Read everything before the first element is overwritten.
             value = mk(Op.CONTIGUOUS, value.dtype, (value,), None)
         op = mk(Op.WRITE, node.dtype, (version, view, value), None)
@@ -210,25 +277,22 @@ class _Attempt:
         self.overwrite(op, version, node)
         return replay(chain_to(base, version), op)
 
-    def write_all(self, node: UOp, base: UOp, version: UOp, whole: UOp) -> UOp:
+    def write_all(self, node: UOp, base: UOp, version: UOp, everything: UOp) -> UOp:
         """A write of every element: the value is computed into the old memory."""
-        op = whole_root_of(whole)
-        if self.versions.get(op) is version:  # a scatter that already works there
-            self.olds[op].append(node)
-            return whole
-        if root_of(whole) is version:
+        op = whole_root_of(everything)
+        if root_of(everything) is version:
             # A rearrangement of itself: no order of elements is safe, so it moves to new memory.
-            return mk(Op.CONTIGUOUS, whole.dtype, (whole,), None)
+            return mk(Op.CONTIGUOUS, everything.dtype, (everything,), None)
         if not _computes(op) or self.is_taken(op):
-            op = whole = mk(Op.CONTIGUOUS, whole.dtype, (whole,), None)
+            op = everything = mk(Op.CONTIGUOUS, everything.dtype, (everything,), None)
             if self.is_taken(op):
-                return whole
-        place = unmove(chain_to(whole, op), base)
+                return everything
+        place = unmove(chain_to(everything, op), base)
         if reads_elsewhere(op, version, place):
-            return whole
+            return everything
         self.overwrite(op, version, node)
         self.places[op] = place
-        return whole
+        return everything
 
     def is_taken(self, op: UOp) -> bool:
         """Whether the op's value already has a place of its own."""
@@ -240,7 +304,11 @@ class _Attempt:
         writer = self.scatter_targets.get(node)
         if writer is not None and node not in self.given_up:
             version = whole_root_of(target)
-            if self.may_overwrite(version) and root_of(src[2]) is not version and root_of(src[1]) is not version:
+            if (
+                self.may_overwrite(version, row_box(target, src[1], version))
+                and root_of(src[2]) is not version
+                and root_of(src[1]) is not version
+            ):
                 op = mk(Op.SCATTER, node.dtype, src, node.arg)
                 if op not in self.versions:
                     self.overwrite(op, version, node)
@@ -270,14 +338,22 @@ class _Attempt:
                 self.memory[node] = version
                 if version in present and version not in sources:
                     needs[node].append(version)
-        for op, version in self.memory.items():
-            self.before[op] = [r for r in readers.get(version, ()) if r is not op]
-        # A result is a view of memory: nothing may overwrite it afterwards.
         writer_of = {version: op for op, version in self.memory.items()}
+        self.before = {op: [] for op in self.memory}
+        for version, nodes in readers.items():
+            for node in nodes:
+                boxes = [read_box(node, s, version) for s in operands(node) if root_of(s) is version]
+                writer = first_to_meet(boxes, version, writer_of)
+                if writer is not None and writer is not node:
+                    self.before[writer].append(node)
+        # A result is a view of memory: nothing may overwrite what it shows afterwards.
         for wanted in self.wanted:
-            writer = writer_of.get(root_of(self.new[wanted]))
-            if writer is not None:
-                return self.culprit(writer)
+            result = self.new[wanted]
+            version = root_of(result)
+            if version in writer_of:
+                writer = first_to_meet([box_of(result, version)], version, writer_of)
+                if writer is not None:
+                    return self.culprit(writer)
         if not self.before:
             return None
         for op, first in self.before.items():
@@ -291,6 +367,24 @@ class _Attempt:
     def culprit(self, op: UOp) -> UOp:
         """The old node of an in-place op that is not to be in place."""
         return self.olds[op][0]
+
+
+def first_to_meet(boxes: Sequence[Box], version: UOp, writer_of: dict[UOp, UOp]) -> UOp | None:
+    """The first in-place op over a version, or over one that comes from it, that may change one of these elements."""
+    same_memory = True  # whether element numbers still mean what they mean in `version`
+    while version in writer_of:
+        op = writer_of[version]
+        if op.op is Op.WRITE:
+            changed = box_of(op.src[1], op.src[0])
+        elif op.op is Op.SCATTER and root_of(op.src[0]) is version:
+            changed = row_box(op.src[0], op.src[1], version)
+        else:
+            return op
+        if not same_memory or not all(disjoint(changed, box) for box in boxes):
+            return op
+        same_memory = op.op is Op.WRITE
+        version = op
+    return None
 
 
 def unordered(order: Sequence[UOp], needs: dict[UOp, list[UOp]]) -> list[UOp]:
@@ -340,9 +434,8 @@ def _scatters_in_place(order: Sequence[UOp]) -> dict[UOp, UOp]:
     """SCATTERs whose result a WRITE stores over all of their own target, with that WRITE."""
     found: dict[UOp, UOp] = {}
     for node in order:
-        if node.op is not Op.WRITE:
-            continue
-        base, view, value = node.src
-        if value.op is Op.SCATTER and value.src[0] is view and whole_root_of(view) is whole_root_of(base):
-            found[value] = node
+        if node.op is Op.WRITE:
+            scatter = scatter_of(node)
+            if scatter is not None and whole_root_of(scatter.src[0]) is whole_root_of(node.src[0]):
+                found[scatter] = node
     return found

@@ -1,0 +1,115 @@
+"""Chains of writes made shorter before they are placed: reads go past writes that do not reach them, and writes that
+are written over before anybody reads them are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import MOVEMENT, Op
+from gradlet.schedule.boxes import Box, box_of, covers, disjoint, layout_of, row_box
+from gradlet.schedule.moves import chain_to, replay, root_of
+
+_WRITE_BIT: Final = 1 << Op.WRITE
+
+
+def scatter_of(write: UOp) -> UOp | None:
+    """The SCATTER whose result a WRITE stores exactly where that SCATTER's target is: only its rows change."""
+    base, view, value = write.src
+    scatter = root_of(value)
+    if scatter.op is not Op.SCATTER or root_of(scatter.src[0]) is not root_of(base) or root_of(base) is not base:
+        return None
+    unchanged = layout_of(replay(chain_to(value, scatter), scatter.src[0]), base)
+    return scatter if unchanged is not None and unchanged == layout_of(view, base) else None
+
+
+def written_box(write: UOp) -> Box:
+    """The elements of its base that a WRITE changes."""
+    scatter = scatter_of(write)
+    if scatter is not None:
+        return row_box(scatter.src[0], scatter.src[1], write.src[0])
+    return box_of(write.src[1], write.src[0])
+
+
+def read_box(node: UOp, operand: UOp, bottom: UOp) -> Box:
+    """The elements of `bottom` that a node reads through one of its operands."""
+    if node.op is Op.GATHER and root_of(node.src[0]) is bottom and operand is not node.src[1]:
+        return row_box(operand, node.src[1], bottom)
+    return box_of(operand, bottom)
+
+
+def shorten(roots: Sequence[UOp], readers: Collection[UOp]) -> list[UOp]:
+    """The same values from shorter chains of writes.
+
+    Args:
+        roots: all graphs that know each other's nodes.
+        readers: those of them whose values somebody sees.
+
+    Returns:
+        A node for each root.
+    """
+    if not any(r.mask & _WRITE_BIT for r in roots):
+        return list(roots)
+    passed = dict(zip(roots, _pass_by(roots), strict=True))
+    shorter = _drop_covered(list(passed.values()), {passed[r] for r in readers})
+    return [shorter[passed[r]] for r in roots]
+
+
+def _pass_by(roots: Sequence[UOp]) -> list[UOp]:
+    """Every read of elements that a write does not change, as a read of what was there before."""
+    new: dict[UOp, UOp] = {}
+    for node in toposort(roots):
+        src = tuple([new[s] for s in node.src])
+        if node.op is Op.WRITE:
+            src = (src[0], replay(chain_to(node.src[1], node.src[0]), src[0]), src[2])
+        changed = node if src == node.src else mk(node.op, node.dtype, src, node.arg)
+        if node.op in MOVEMENT and changed.mask & _WRITE_BIT:
+            changed = _oldest(changed, changed)
+        elif node.op is Op.GATHER and src[0].mask & _WRITE_BIT:
+            table = _oldest(changed, src[0])
+            if table is not src[0]:
+                changed = mk(Op.GATHER, changed.dtype, (table, src[1]), None)
+        new[node] = changed
+    return [new[r] for r in roots]
+
+
+def _oldest(node: UOp, operand: UOp) -> UOp:
+    """An operand of a node over the oldest version that still has what the node reads."""
+    bottom = root_of(operand)
+    while bottom.op is Op.WRITE and root_of(bottom.src[0]).op in (Op.BUFFER, Op.WRITE):
+        if not disjoint(read_box(node, operand, bottom), written_box(bottom)):
+            break
+        operand = replay(chain_to(operand, bottom), bottom.src[0])
+        bottom = root_of(operand)
+    return operand
+
+
+def _drop_covered(roots: Sequence[UOp], readers: Collection[UOp]) -> dict[UOp, UOp]:
+    """Writes over which another write goes that is their only user are gone."""
+    order = toposort(roots)
+    read: set[UOp] = {root_of(r) for r in readers}
+    bases: dict[UOp, int] = {}
+    for node in order:
+        if node.op is Op.WRITE:
+            read.add(root_of(node.src[2]))
+            bases[node.src[0]] = bases.get(node.src[0], 0) + 1
+        elif node.op not in MOVEMENT:
+            read.update([root_of(s) for s in node.src])
+    droppable = {b for b, count in bases.items() if b.op is Op.WRITE and count == 1 and b not in read}
+    new: dict[UOp, UOp] = {}
+    for node in order:
+        src = tuple([new[s] for s in node.src])
+        if node.op is Op.WRITE:
+            base = src[0]
+            chain = chain_to(node.src[1], node.src[0])
+            if node.src[0] in droppable:
+                box = box_of(replay(chain, base), base)
+                while base in droppable and base.op is Op.WRITE and covers(box, written_box(base)):
+                    base = base.src[0]
+            src = (base, replay(chain, base), src[2])
+        changed = node if src == node.src else mk(node.op, node.dtype, src, node.arg)
+        if node in droppable:
+            droppable.add(changed)
+        new[node] = changed
+    return {r: new[r] for r in roots}
