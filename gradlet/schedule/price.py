@@ -80,6 +80,7 @@ class Pricer:
             cells: its cells, sources first.
             stored: those whose root is written to memory.
         """
+        self.steps.work.prices += 1
         if len(cells) == 1:
             return self._single(cells[0])
         if not self._allowed(cells, stored):

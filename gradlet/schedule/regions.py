@@ -71,6 +71,7 @@ class Planner:
 
     def plan(self, kernels: Sequence[Kernel], values: dict[UOp, Value]) -> Plan | None:
         """The cheapest way to run these kernels (makers first) as one region, or None."""
+        self.steps.work.prices += 1
         sizes: dict[int, int] = {}
         for kernel in kernels:
             for cell in kernel.cells:

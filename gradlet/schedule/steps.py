@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from gradlet.graph.node import UOp, toposort
@@ -16,6 +17,21 @@ from gradlet.schedule.moves import root_of
 CHEAP_TABLE_DEPTH = 8
 
 
+@dataclass
+class Work:
+    """How much deciding a schedule took, in counts that are the same on every machine.
+
+    Attributes:
+        prices: kernels and regions that were priced.
+        merges: merges that were made.
+        replayed: those of them that were taken over from an equal part of the graph.
+    """
+
+    prices: int = 0
+    merges: int = 0
+    replayed: int = 0
+
+
 class Steps:
     """A graph as steps.
 
@@ -27,10 +43,12 @@ class Steps:
         wanted: the nodes whose values outlive the schedule.
         before: for every in-place step the steps that have to run first.
         axes: loops of all nodes.
+        work: what deciding took so far.
     """
 
     def __init__(self, effects: Effects, wanted: Sequence[UOp], asked: Mapping[UOp, str], default_device: str) -> None:
         nodes = toposort(wanted)
+        self.work = Work()
         self.effects = effects
         self.order = [n for n in nodes if n.op not in MOVEMENT and n.op not in SCALAR_LEAVES and n.op is not Op.BUFFER]
         present = set(self.order)
