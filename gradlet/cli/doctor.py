@@ -161,7 +161,11 @@ def machine(measure: bool) -> Iterator[Line]:
     from gradlet.device.cpu import facts, probe
     from gradlet.device.cpu.target import host_target
 
-    target = host_target()
+    try:
+        target = host_target()
+    except (GradletError, OSError, ImportError) as error:
+        yield Line("--", "measured", f"never: {error}")
+        return
     busy = measure and hasattr(os, "getloadavg") and os.getloadavg()[0] > 0.5
     found = probe.probe() if measure else facts.recall(target.name, target.cores)
     if found is None:

@@ -80,6 +80,7 @@ class CaptureRecorder(Recorder):
     """Builds a `CapturedProgram` from what runs. `known` says whether a buffer held a value before the capture."""
 
     def __init__(self, is_known: Callable[[UOp], bool]) -> None:
+        super().__init__()
         self.program = CapturedProgram()
         self._is_known = is_known
 

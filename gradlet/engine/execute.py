@@ -25,7 +25,14 @@ _HAS_BUFFER = 1 << Op.BUFFER
 
 
 class Recorder:
-    """Receives every call that runs while a jitted function is captured."""
+    """Receives every call that runs while a jitted function is captured.
+
+    Attributes:
+        arenas: memory of temporary buffers by device: one schedule after another uses it, as they also replay.
+    """
+
+    def __init__(self) -> None:
+        self.arenas: dict[str, Buffer] = {}
 
     def ran(self, call: KernelCall | CopyCall, values: Sequence[int], schedule: Schedule) -> None:
         """A call of `schedule` ran with these variable values."""
@@ -149,7 +156,7 @@ def _forget_overwritten(plan: Schedule, roots: Sequence[UOp], live: Sequence[UOp
 def run(plan: Schedule) -> None:
     """Run every call of a schedule in order."""
     wait = settings.DEBUG >= 2
-    bind_parts(plan.memory.arenas, plan.memory.places)
+    bind_parts(plan.memory.arenas, plan.memory.places, {} if _recorder is None else _recorder.arenas)
     for call in plan.calls:
         if isinstance(call, KernelCall):
             values = [plan.values[v] for v in call.variables]

@@ -192,18 +192,21 @@ def bind(node: UOp, buffer: Buffer) -> UOp:
     return node
 
 
-def bind_parts(arenas: Mapping[str, int], places: Mapping[UOp, int]) -> None:
-    """Let BUFFER nodes stand for parts of new memory, one block a device; nodes that stand for memory already keep it.
+def bind_parts(arenas: Mapping[str, int], places: Mapping[UOp, int], spare: dict[str, Buffer]) -> None:
+    """Let BUFFER nodes stand for parts of one block a device; nodes that stand for memory already keep it.
 
     Args:
         arenas: bytes of each device's block.
         places: where each node's memory begins in the block of its device.
+        spare: blocks by device whose parts nobody needs any more; used where large enough, and renewed where not.
     """
-    blocks = {device: Buffer(device, dtypes.uint8, nbytes) for device, nbytes in arenas.items()}
+    for device, nbytes in arenas.items():
+        if device not in spare or spare[device].nbytes < nbytes:
+            spare[device] = Buffer(device, dtypes.uint8, nbytes)
     for node, offset in places.items():
         if node not in _buffers:
             arg: BufferArg = node.arg
-            _buffers[node] = Buffer.part(blocks[arg.device], offset, node.dtype, arg.size)
+            _buffers[node] = Buffer.part(spare[arg.device], offset, node.dtype, arg.size)
 
 
 def buffer_of(node: UOp) -> Buffer:

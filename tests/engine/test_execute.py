@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 
 import numpy as np
+import pytest
 
 from gradlet import Tensor, jit
 from gradlet.engine import execute
 from gradlet.runtime.buffer import buffer_of
 from gradlet.runtime.counters import GlobalCounters
+from gradlet.schedule.calls import Schedule
 
 
 def chain(x: Tensor, count: int) -> Tensor:
@@ -60,6 +62,31 @@ def test_a_captured_program_keeps_one_arena() -> None:
         y = expected(values(seed), 6)
         np.testing.assert_allclose(middle.numpy(), y + 1, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(last.numpy(), expected(y, 2), rtol=1e-3, atol=1e-5)
+
+
+def test_schedules_of_one_capture_share_their_arena(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[Schedule] = []
+    run = execute.run
+
+    def spy(plan: Schedule) -> None:
+        if execute.recording():
+            plans.append(plan)
+        run(plan)
+
+    @jit
+    def function(x: Tensor) -> Tensor:
+        y = chain(x, 6).realize()
+        z = chain(y, 3).realize()
+        return (chain(z, 4) + y).realize()
+
+    monkeypatch.setattr(execute, "run", spy)
+    for seed in range(4):
+        result = function(Tensor(values(seed)).realize())
+        y = expected(values(seed), 6)
+        np.testing.assert_allclose(result.numpy(), expected(expected(y, 3), 4) + y, rtol=1e-3, atol=1e-5)
+    assert len(plans) == 3 and len({plan.memory.peak for plan in plans}) == 1
+    starts = {buffer_of(n).address - offset for plan in plans for n, offset in plan.memory.places.items()}
+    assert len(starts) == 1
 
 
 def test_a_result_of_one_schedule_outlives_its_arena() -> None:

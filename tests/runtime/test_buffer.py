@@ -186,6 +186,16 @@ def test_nodes_get_parts_of_one_block_once() -> None:
     own = Buffer("CPU", dtypes.float32, 16)
     bind(c, own)
     for _ in range(2):
-        bind_parts({"CPU": 128}, {a: 0, b: 64, c: 0})
+        bind_parts({"CPU": 128}, {a: 0, b: 64, c: 0}, {})
     assert buffer_of(b).address == buffer_of(a).address + 64
     assert buffer_of(c) is own
+
+
+def test_spare_blocks_are_used_where_they_are_large_enough() -> None:
+    a, b, c = [new_buffer_node("CPU", dtypes.float32, size) for size in (32, 16, 64)]
+    spare: dict[str, Buffer] = {}
+    bind_parts({"CPU": 128}, {a: 0}, spare)
+    bind_parts({"CPU": 64}, {b: 0}, spare)
+    assert buffer_of(b).address == buffer_of(a).address
+    bind_parts({"CPU": 256}, {c: 0}, spare)
+    assert buffer_of(c).address != buffer_of(a).address and spare["CPU"].nbytes == 256
