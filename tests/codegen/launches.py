@@ -227,11 +227,27 @@ def one_block(width: int = 33) -> Launch:
     return Launch(sink, [empty(width), a], {0: (a + 1).max() - (a + 1)})
 
 
+def ping_pong(blocks: int = 6, width: int = 21) -> Launch:
+    """A region that uses one body three times, and another region of the same bodies that keeps a value in memory."""
+    b = Builder()
+    g, j = b.range(blocks, AxisKind.PARALLEL), b.range(width)
+    t, x = b.param(0, blocks * width), b.param(1, blocks * width)
+    b.store(t, g * width + j, b.load(x, g * width + j) + 1.0)
+    step = b.sink("step")
+    scratch = [4 * blocks * width] * 2
+    first = [BodyUse(0, (-1, 1)), BodyUse(0, (-2, -1)), BodyUse(0, (0, -2))]
+    second = [BodyUse(0, (2, 1)), BodyUse(0, (-2, 2)), BodyUse(0, (3, -2))]
+    a = random(blocks, width)
+    arrays = [empty(blocks, width), a, empty(blocks, width), empty(blocks, width)]
+    expected = {0: a + 1 + 1 + 1, 2: a + 1, 3: a + 1 + 1 + 1}
+    return Launch(launch("ping_pong", [step], [[first, second]], scratch), arrays, expected)
+
+
 ALL: Sequence[Callable[[], Launch]] = (
     pack, lambda: pack((5,)), optimizer, sum_with_tail, lambda: sum_with_tail(4099, 37), attention,
     lambda: attention(16, 32, 48, 16), lambda: attention(5, 7, 13, 3), lambda: attention(bias=False),
     lambda: attention(3, 64, 256, 4, False), mixed, with_variables, chain, wide_pack, one_block,
-    lambda: one_block(1024),
+    lambda: one_block(1024), ping_pong,
 )  # fmt: skip
 
 

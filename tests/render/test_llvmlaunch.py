@@ -74,6 +74,15 @@ def test_equal_segments_share_their_code_and_regions_have_their_own() -> None:
     assert text.count("define internal void") == 4
 
 
+def test_a_word_is_looked_for_where_some_segment_has_it() -> None:
+    """In scratch, in memory, or in either where segments of one shape differ."""
+    text = render(lower_launch(launches.ping_pong().sink, AVX2), AVX2)
+    stage = text[text.index("define void @ping_pong_stage0") :]
+    stage = stage[: stage.index("\n}")]
+    assert stage.count("select i1 %v") == 2  # what the first use writes, and the second reads
+    assert stage.count("ptr %arrays_end, i64 %v") == 2  # what the second use writes, and the third reads
+
+
 def test_the_text_depends_on_the_launch_alone() -> None:
     texts = {render(lower_launch(launches.mixed().sink, NEON), NEON) for _ in range(3)}
     assert len(texts) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from gradlet.graph.program import LaunchProgram, LinearProgram, SegmentWork
@@ -44,27 +45,33 @@ def _seconds(flops: int, nbytes: int) -> float:
     return max(flops / CORE_FLOPS_PER_SECOND, nbytes / CORE_BYTES_PER_SECOND)
 
 
-def bounds(segments: Sequence[Segment], parts: int) -> list[int]:
-    """Where parts begin and the last one ends, blocks of all segments counted one after another.
+def cut(segments: Sequence[Segment], parts: int) -> list[tuple[int, int]]:
+    """Where each part begins and ends, blocks of all segments counted one after another; the dearest part comes first.
 
     Args:
         segments: the stage.
         parts: how many are wanted; there are fewer where single blocks cost more than a part should.
     """
     total = sum(s.blocks * s.seconds for s in segments)
-    result = [0]
+    places = [0]
+    costs = [0.0]  # of all blocks before each place
     wanted = 1
     first, before = 0, 0.0  # the blocks and the cost of the segments so far
     for segment in segments:
         cost = segment.blocks * segment.seconds
         while wanted < parts and total * wanted / parts <= before + cost:
             inside = round((total * wanted / parts - before) / segment.seconds) if segment.seconds else segment.blocks
-            at = first + min(segment.blocks, inside)
-            if at > result[-1]:
-                result.append(at)
+            inside = min(segment.blocks, inside)
+            if first + inside > places[-1]:
+                places.append(first + inside)
+                costs.append(before + inside * segment.seconds)
             wanted += 1
         first += segment.blocks
         before += cost
-    if result[-1] < first:
-        result.append(first)
-    return result
+    if places[-1] < first:
+        places.append(first)
+        costs.append(before)
+    found = list(pairwise(places))
+    # Costs that differ by rounding only keep the order in memory.
+    shares = [round(1000 * (b - a) / total) if total else 0 for a, b in pairwise(costs)]
+    return [found[i] for i in sorted(range(len(found)), key=lambda i: -shares[i])]

@@ -23,8 +23,8 @@ from gradlet.device.cpu.jit import Loaded, load
 SPINS: Final = 2000
 MAX_WORKERS: Final = 255
 # The words of one stage of a launch: its function, its blocks (iterations of a kernel's PARALLEL range), the parts to
-# cut them into, the address of the parts' bounds (a word more than parts; 0: parts of equal size), the address of the
-# table that the function gets. A launch of several stages is their number, then the words of each.
+# cut them into, the address of where each part begins and ends (0: parts of equal size), the address of the table that
+# the function gets. A launch of several stages is their number, then the words of each.
 HEADER_WORDS: Final = 5
 
 _MACHINES: Final = {
@@ -111,9 +111,9 @@ divide:
   %end_divided = udiv i64 %end_scaled, %parts
   br label %call
 look_up:
-  %begin_at = getelementptr i64, ptr %bounds, i64 %part
+  %begin_at = getelementptr {{ i64, i64 }}, ptr %bounds, i64 %part
   %begin_found = load i64, ptr %begin_at, align 8
-  %end_at = getelementptr i64, ptr %bounds, i64 %next
+  %end_at = getelementptr i64, ptr %begin_at, i64 1
   %end_found = load i64, ptr %end_at, align 8
   br label %call
 call:

@@ -14,7 +14,7 @@ from gradlet.device.common import llvm
 from gradlet.device.common.hostmemory import HostAllocator
 from gradlet.device.cpu import pool
 from gradlet.device.cpu.jit import Loaded, load
-from gradlet.device.cpu.parts import Segment, bounds, kernel_segment, launch_segments
+from gradlet.device.cpu.parts import Segment, cut, kernel_segment, launch_segments
 from gradlet.device.cpu.target import host_target, usable_cores
 from gradlet.graph.program import AnyProgram, LinearProgram
 from gradlet.render.llvmlaunch import render, stage_name
@@ -51,9 +51,9 @@ class _Stage:
             return self.address, self.blocks, parts, 0, table
         found = self._bounds.get(parts)
         if found is None:
-            cut = bounds(self.segments, parts)
-            found = self._bounds.setdefault(parts, (ctypes.c_int64 * len(cut))(*cut))
-        return self.address, self.blocks, len(found) - 1, ctypes.addressof(found), table
+            places = [place for part in cut(self.segments, parts) for place in part]
+            found = self._bounds.setdefault(parts, (ctypes.c_int64 * len(places))(*places))
+        return self.address, self.blocks, len(found) // 2, ctypes.addressof(found), table
 
 
 class _Words:
