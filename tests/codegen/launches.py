@@ -11,6 +11,7 @@ import numpy as np
 from gradlet.base.dtype import DType, dtypes
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AxisKind, BodyUse, LaunchArg, LaunchStage, Op, VariableArg
+from tests.codegen import kernels
 from tests.codegen.kernels import F32, Array, Builder, empty, random
 
 
@@ -243,11 +244,28 @@ def ping_pong(blocks: int = 6, width: int = 21) -> Launch:
     return Launch(launch("ping_pong", [step], [[first, second]], scratch), arrays, expected)
 
 
+def every_kernel() -> Launch:
+    """All kernels of the other tests side by side: types, guards, ordered loops, variables."""
+    bodies: list[UOp] = []
+    segments, arrays, expected, values = [], [], {}, []
+    for make in kernels.ALL:
+        kernel = make()
+        if kernel.sink not in bodies:
+            bodies.append(kernel.sink)
+        slots = tuple(range(len(arrays), len(arrays) + len(kernel.arrays)))
+        numbers = tuple(range(len(values), len(values) + len(kernel.variables)))
+        segments.append([BodyUse(bodies.index(kernel.sink), slots, numbers)])
+        expected.update({slots[slot]: want for slot, want in kernel.expected.items()})
+        arrays += kernel.arrays
+        values += kernel.variables.values()
+    return Launch(launch("every_kernel", bodies, [segments]), arrays, expected, tuple(values))
+
+
 ALL: Sequence[Callable[[], Launch]] = (
     pack, lambda: pack((5,)), optimizer, sum_with_tail, lambda: sum_with_tail(4099, 37), attention,
     lambda: attention(16, 32, 48, 16), lambda: attention(5, 7, 13, 3), lambda: attention(bias=False),
     lambda: attention(3, 64, 256, 4, False), mixed, with_variables, chain, wide_pack, one_block,
-    lambda: one_block(1024), ping_pong,
+    lambda: one_block(1024), ping_pong, every_kernel,
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from gradlet.base.dtype import DType, dtypes
+from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.base.settings import scope
 from gradlet.device.cpu import runtime
@@ -17,13 +17,11 @@ from gradlet.runtime.buffer import Buffer
 from tests.codegen import launches
 from tests.codegen.launches import Launch
 
-DTYPES: dict[str, DType] = {"float32": dtypes.float32, "int32": dtypes.int32}
-
 
 def memory(case: Launch) -> list[Buffer]:
     buffers = []
     for array in case.arrays:
-        buffer = Buffer("CPU", DTYPES[array.dtype.name], array.size)
+        buffer = Buffer("CPU", dtypes.by_name(array.dtype.name), array.size)
         buffer.copyin(array)
         buffers.append(buffer)
     return buffers
@@ -155,3 +153,23 @@ def test_device_null_compiles_launches_for_every_cpu(name: str) -> None:
 def test_device_null_refuses_launches_for_gpus() -> None:
     with pytest.raises(CompilerError, match="launch mixed holds several kernels"):
         build_kernel(launches.mixed().sink, "NULL:nvptx")
+
+
+def test_a_megabyte_of_scratch_fits_on_every_thread_s_stack() -> None:
+    case = launches.attention(4, 256, 512, 4)
+    assert sum(case.sink.arg.scratch) == 1 << 20
+    done: list[bool] = []
+
+    def work() -> None:
+        buffers = memory(case)
+        kernel.run(buffers, (), False)
+        launches.compare(case, contents(case, buffers))
+        done.append(True)
+
+    for count in (1, 2):
+        with scope(NUM_THREADS=count):
+            kernel = build_kernel(case.sink, "CPU")
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join(timeout=60)
+    assert done == [True, True]
