@@ -25,10 +25,12 @@ class IndexPlan(NamedTuple):
     Attributes:
         basic: the view by integers, slices and None; axes with a tensor index are still whole.
         tensors: the tensor index of some axes of `basic`, by axis number.
+        shape: shape of the result where variables index; else None: it follows from the rest.
     """
 
     basic: Any
     tensors: dict[int, Any]
+    shape: Shape | None = None
 
 
 class IndexMixin(CreateMixin):
@@ -65,6 +67,20 @@ class IndexMixin(CreateMixin):
         """
         raise NotImplementedError
 
+    @staticmethod
+    def is_variable(value: Any) -> bool:
+        """Whether a number of an index is known only at launch."""
+        raise NotImplementedError
+
+    def variable_part(self, part: Any, size: int, axis: int) -> tuple[Self, int | None]:
+        """An index by variables on an axis of `size`: its first position as a tensor without axes, and how many
+        positions from there on; None for a single one whose axis goes away.
+
+        Raises:
+            IndexingError: a number of positions that is not known, or positions that may leave the axis.
+        """
+        raise NotImplementedError
+
     # reading
     def __getitem__(self, index: Any) -> Self:
         """Part of this, as numpy and torch have it.
@@ -72,7 +88,8 @@ class IndexMixin(CreateMixin):
         Args:
             index: integers, slices (any step but 0), None (new axis), `...`, lists, integer tensors, realised bool
                 masks, and tuples of these. Tensor indices broadcast together; where numbers in them lie outside the
-                axis the result is 0.
+                axis the result is 0. Integers and bounds of slices may be bound variables (`x[pos]`,
+                `x[pos : pos + 4]`): one kernel serves all their values.
 
         Raises:
             IndexingError: an integer out of range, too many indices, or something that is no index.
@@ -92,11 +109,16 @@ class IndexMixin(CreateMixin):
             return box.move(Op.RESHAPE, ShapeArg(rest))
         plan = self.index_plan(index)
         basic: Self = plan.basic
-        return basic.gather_axes(plan.tensors) if plan.tensors else basic
+        if not plan.tensors:
+            return basic
+        picked = basic.gather_axes(plan.tensors)
+        return picked if plan.shape is None else picked.reshape(plan.shape)
 
     def index_plan(self, index: Any) -> IndexPlan:
         """Split an index into the view it takes and the tensor indices that remain."""
         parts = self._aligned(index if isinstance(index, tuple) else (index,))
+        if any(self._has_variable(part) for part in parts):
+            return self._variable_plan(parts)
         bounds: list[tuple[int, int]] = []
         steps: list[int] = []
         backwards: list[int] = []
@@ -131,6 +153,42 @@ class IndexMixin(CreateMixin):
         if any(s != 1 for s in steps):
             view = view.take_every(steps)
         return IndexPlan(view.reshape(result_shape), tensors)
+
+    def _has_variable(self, part: Any) -> bool:
+        if isinstance(part, slice):
+            return any(self.is_variable(v) for v in (part.start, part.stop, part.step))
+        return self.is_variable(part)
+
+    def _variable_plan(self, parts: Sequence[Any]) -> IndexPlan:
+        """The plan of an index with variables: they select rows of the view that the other parts take."""
+        plain: list[Any] = []
+        starts: dict[int, tuple[Any, int | None]] = {}
+        axis = place = 0
+        for part in parts:
+            if self.is_index_tensor(part):
+                raise IndexingError("an index by variables and by tensors at once is not supported: index in two steps")
+            variable = self._has_variable(part)
+            if variable:
+                start, count = self.variable_part(part, self.shape[axis], axis)
+                if count != 0:
+                    starts[place] = start, count
+                part = slice(0, 0) if count == 0 else slice(None)
+            plain.append(part)
+            axis += part is not None
+            place += part is None or variable or isinstance(part, slice)
+        basic = self.index_plan(tuple(plain)).basic
+        kept = [(a, starts[a][1] if a in starts else size) for a, size in enumerate(basic.shape)]
+        shape = tuple([count for _, count in kept if count is not None])
+        several = [a for a, (_, count) in starts.items() if count is not None and count > 1]
+        if several and len(starts) > 1:
+            raise IndexingError(
+                "a slice of more than one position by a variable, and another index by a variable: index in two steps"
+            )
+        tensors = {a: start for a, (start, _) in starts.items()}
+        for a in several:
+            rows = self.positions(starts[a][1] or 0, self.place)
+            tensors[a] = starts[a][0].cast(rows.dtype).add(rows)
+        return IndexPlan(basic, tensors, shape)
 
     def _aligned(self, parts: Sequence[Any]) -> list[Any]:
         """One part an axis (and the Nones): the ellipsis spelled out, masks replaced by positions."""

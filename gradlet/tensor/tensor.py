@@ -23,7 +23,7 @@ from gradlet.ops.arguments import Shape, integer, sizes
 from gradlet.ops.op import Op
 from gradlet.runtime.buffer import as_bytes, new_buffer_node
 from gradlet.runtime.device import Device
-from gradlet.tensor import hostdata, random_state
+from gradlet.tensor import hostdata, random_state, variable_index
 from gradlet.tensor.casts import Casts
 from gradlet.tensor.core import LazyTensor, adopt, from_host, wrap
 from gradlet.tensor.gradient import Gradients
@@ -192,6 +192,17 @@ class Tensor(Casts, Values, Gradients, Writing, public=True):
         dtype = dtypes.int64 if size > 2**31 else dtypes.int32
         result: Tensor = from_host(hostdata.HostData(numbers, dtype, data.shape), self._place, True)
         return result
+
+    @staticmethod
+    def is_variable(value: Any) -> bool_type:
+        """Whether a number of an index is known only at launch."""
+        return isinstance(value, UOp)
+
+    def variable_part(self, part: Any, size: int_type, axis: int_type) -> tuple[Tensor, int_type | None]:
+        """An index by variables on an axis of `size`: its first position, and how many from there on."""
+        start, count = variable_index.first_and_count(part, size, axis)
+        wide = dtypes.uint64 if size > 2**32 else dtypes.uint32
+        return wrap(node_cast(start, wide), None), count
 
     def mask_positions(self, mask: Any) -> tuple[list[Tensor], Shape]:
         """For a bool mask the index tensor of each of its axes, and its shape; for other values none."""

@@ -117,6 +117,12 @@ class Writing(LazyTensor):
                 return
         plan = self.index_plan(index)
         target: Any = plan.basic
+        if plan.shape is not None:
+            kept = [size for axis, size in enumerate(target.shape) if axis not in plan.tensors]
+            if len(plan.tensors) == 1:
+                ((axis, rows),) = plan.tensors.items()
+                kept[axis:axis] = rows.shape
+            new = new.broadcast_into(plan.shape, "setitem").reshape(kept)
         if plan.tensors:
             new = target.scatter_axes(plan.tensors, new)
         self._write(target, new.broadcast_into(target.shape, "setitem"))
