@@ -81,7 +81,7 @@ def _gather(node: Any) -> Shape:
 
 
 def _merge(source: Shape, half: bool) -> Shape:
-    return (*source[:-2], source[-1] if half else 2 * source[-1])
+    return (*source[:-2], source[-1] if half else source[-2] * source[-1])
 
 
 # Ops that are not listed have shape ().

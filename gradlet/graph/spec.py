@@ -276,7 +276,9 @@ def _scan(node: UOp, stage: Stage) -> None:
 def _merge(node: UOp, stage: Stage) -> None:
     _same_dtype(node, stage)
     shape = node.src[0].shape
-    _need(len(shape) >= 2 and shape[-2] == 2, f"the source has pairs of rows, not shape {shape}")
+    _need(len(shape) >= 2, f"the source has rows, not shape {shape}")
+    few = shape[-1] == 1 and shape[-2] in (2, 4, 8, 16) and not node.arg.half
+    _need(shape[-2] == 2 or few, f"two rows are merged, or up to 16 elements; the source has shape {shape}")
     _need(node.dtype.is_int, f"integers are merged, not {node.dtype.name}")
 
 

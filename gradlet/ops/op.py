@@ -356,7 +356,8 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
                        "by row in index order; an index outside [0, N) is skipped"),
     Op.SCAN: OpInfo(None, (T,), ScanArg, "(source, start[, factor]): running combination along an axis, beginning with "
                     "start (a scalar, or a value a row); MULADD: what came before times factor, plus source"),
-    Op.MERGE: OpInfo(1, (T,), MergeArg, "[*rest, 2, n], rows in descending order -> [*rest, 2 n], both in one order"),
+    Op.MERGE: OpInfo(1, (T,), MergeArg, "[*rest, 2, n], rows in descending order -> [*rest, 2 n], both in one order; "
+                    "a few rows of one element each are put in order at once"),
     Op.LARGEST: OpInfo(1, (T,), LargestArg, "the largest distinct values along the last axis, descending; those that "
                        "do not exist are the least of the type; the greatest of the type is never taken"),
     Op.CONTIGUOUS: OpInfo(1, (T,), None, "materialise here"),

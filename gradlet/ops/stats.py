@@ -1,4 +1,4 @@
-"""Composed mixin: statistics, running sums, sorting and searching over axes."""
+"""Composed mixin: statistics, running sums and searching over axes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, Self
 
 from gradlet.base.dtype import accumulator, dtypes
 from gradlet.base.errors import ArgumentError
-from gradlet.ops.arguments import axis_number, axis_numbers, integer, number
-from gradlet.ops.index import IndexMixin
+from gradlet.ops.arguments import axis_number, axis_numbers, number
 from gradlet.ops.op import Op
+from gradlet.ops.order import OrderMixin
 from gradlet.ops.reduce import Axis, total_type
 
 
-class StatsMixin(IndexMixin):
-    """Statistics and order."""
+class StatsMixin(OrderMixin):
+    """Statistics."""
 
     __slots__ = ()
 
@@ -144,10 +144,6 @@ class StatsMixin(IndexMixin):
         top = self.detach().max(axis, True)
         return top.isfinite().where(top, 0.0)
 
-    def detach(self) -> Self:
-        """The same values without gradient."""
-        raise NotImplementedError
-
     def softmax(self, axis: int = -1, dtype: Any = None) -> Self:
         """Exponentials divided by their sum along `axis`.
 
@@ -186,14 +182,6 @@ class StatsMixin(IndexMixin):
 
     def running(self, op: Op, axis: int, exclusive: bool = False, factor: Self | None = None) -> Self:
         """Running combination along an axis; MULADD: what came before times `factor`, plus this."""
-        raise NotImplementedError
-
-    def merge_pairs(self, half: bool = False) -> Self:
-        """Pairs of rows in descending order, axes [..., 2, n], as one row each; `half` keeps the n largest."""
-        raise NotImplementedError
-
-    def largest(self, count: int) -> Self:
-        """The largest distinct integers along the last axis, descending; the type's largest is not among them."""
         raise NotImplementedError
 
     def cumsum(self, axis: int = 0) -> Self:
@@ -249,70 +237,3 @@ class StatsMixin(IndexMixin):
         shrinks = before.eq(-math.inf).where(0.0, shrinks)
         total = wide.sub(finite).exp().running(Op.MULADD, along, False, shrinks)
         return total.log().add(finite).cast(x.dtype)
-
-    # order
-    def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
-        """Values in order along `dim` and their places (int64). Equal values keep their order; NaN counts as largest.
-
-        Work grows with the square of the size of `dim`.
-
-        >>> [t.tolist() for t in Tensor([3, 1, 2]).sort()]
-        [[1, 2, 3], [1, 2, 0]]
-        """
-        if self.ndim == 0:
-            return self, self.const_like(0, dtype=dtypes.int64)
-        axis = axis_number(dim, self.ndim, "sort")
-        places = self.transpose(axis, -1)._order(descending).transpose(axis, -1)
-        if 0 in self.shape:
-            return self, places
-        return self.gather(axis, places), places
-
-    def argsort(self, dim: int = -1, descending: bool = False) -> Self:
-        """Places (int64) that put `dim` in order; see `sort`.
-
-        >>> Tensor([3, 1, 2]).argsort().tolist()
-        [1, 2, 0]
-        """
-        return self.sort(dim, descending)[1]
-
-    def topk(self, k: int, dim: int = -1, largest: bool = True, sorted_: bool = True) -> tuple[Self, Self]:
-        """The `k` largest (or smallest) values along `dim` in order, and their places.
-
-        Raises:
-            ArgumentError: fewer than `k` elements.
-
-        >>> [t.tolist() for t in Tensor([3, 1, 2]).topk(2)]
-        [[3, 2], [0, 2]]
-        """
-        axis = axis_number(dim, self.ndim, "topk")
-        size = self.shape[axis] if self.ndim else 1
-        k = integer(k, "topk", "k")
-        if not 0 <= k <= size:
-            raise ArgumentError(f"topk: k is {k}, but axis {axis} has {size} elements")
-        values, places = self.sort(axis, descending=largest)
-        if not self.ndim:
-            return values, places
-        return values._box(axis, 0, k), places._box(axis, 0, k)
-
-    def _order(self, descending: bool) -> Self:
-        """Places along the last axis in sorted order: an element's rank is how many come before it.
-
-        The comparisons grow with the square of the axis, in one pass and without memory of their own.
-        """
-        size, last = self.shape[-1], self.ndim - 1
-        places = self.positions_along(last)
-        if size <= 1 or 0 in self.shape:
-            return self.const_like(0, dtype=dtypes.int64)
-        source = self.detach()
-        here, there = source.unsqueeze(-1), source.unsqueeze(-2)
-        before = here.lt(there) if descending else there.lt(here)
-        same = here.eq(there)
-        if self.dtype.is_float:
-            nan, other = here.isnan(), there.isnan()
-            alone = other.bitwise_and(nan.logical_not()) if descending else nan.bitwise_and(other.logical_not())
-            before, same = before.bitwise_or(alone), same.bitwise_or(nan.bitwise_and(other))
-        earlier = places.unsqueeze(-2).lt(places.unsqueeze(-1))
-        before = before.bitwise_or(same.bitwise_and(earlier))
-        rank = before.cast(dtypes.int32).reduce_over(Op.ADD, -1, False, "sort")
-        start = self.const_like(0, dtype=dtypes.int32)
-        return start._scatter(last, rank, places.expand(rank.shape), None, "sort").cast(dtypes.int64)

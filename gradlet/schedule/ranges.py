@@ -460,11 +460,12 @@ class Lowering:
         source = node.src[0]
         size = source.shape[-1]
         rows = self.output_index(node, 0, len(node.shape) - 1)
-        step = self.make_range(size, AxisKind.ORDERED) if size != 1 else ZERO
-        ranges = [step] if size != 1 else []
+        if size == 1:
+            return self.put_in_order(node, place, rows)
+        step = self.make_range(size, AxisKind.ORDERED)
         stores: list[UOp] = []
         for backwards in (False, True)[: 1 if node.arg.half else 2]:
-            taken = self.carry(ZERO, rows, node.shape[:-1], ranges, (node, backwards))  # from the first of the two rows
+            taken = self.carry(ZERO, rows, node.shape[:-1], [step], (node, backwards))  # from the first of the two rows
             others = self.math.combine([(step, 1), (taken, -1)])
             target, places = step, [taken, others]
             if backwards:
@@ -475,6 +476,17 @@ class Lowering:
             more = mk(Op.ADD, INDEX, (taken, mk(Op.CAST, INDEX, (takes,))))
             stores.append(self.store_at(place, (*rows, target), after(taken, more, takes.where(first, second))))
         return stores
+
+    def put_in_order(self, node: UOp, place: UOp, rows: Index) -> list[UOp]:
+        """A few elements, by a network of comparisons."""
+        source = node.src[0]
+        values = [self.value(source, (*rows, UOp.const(INDEX, k), ZERO)) for k in range(source.shape[-2])]
+        for i, j in sorting_network(len(values)):
+            first, second = values[i], values[j]
+            swap = first.lt(second)
+            values[i], values[j] = swap.where(second, first), swap.where(first, second)
+        kept = values[: node.shape[-1]]
+        return [self.store_at(place, (*rows, UOp.const(INDEX, k)), value) for k, value in enumerate(kept)]
 
     def largest(self, node: UOp, place: UOp) -> UOp:
         """Each value is the largest one below the value before."""
@@ -495,6 +507,25 @@ class Lowering:
         """The STORE of a value at an index of a place."""
         (buffer, element, gate), _ = self.follow(place, idx, ())
         return mk(Op.STORE, dtypes.void, (self.address(buffer, element[0], gate), value), None)
+
+
+def sorting_network(size: int) -> list[tuple[int, int]]:
+    """Pairs of places to compare and exchange, one after another, that put a power of two of values in order.
+
+    Rows of a growing power of two are merged: first the even and the odd places of both, in steps that halve.
+    """
+    pairs: list[tuple[int, int]] = []
+    row = 1
+    while row < size:
+        step = row
+        while step:
+            for low in range(step % row, size - step, 2 * step):
+                for i in range(low, min(low + step, size - step)):
+                    if i // (2 * row) == (i + step) // (2 * row):
+                        pairs.append((i, i + step))
+            step //= 2
+        row *= 2
+    return pairs
 
 
 def after(carry: UOp, value: UOp, result: UOp) -> UOp:

@@ -1,0 +1,173 @@
+"""Composed mixin: sorting and selecting along an axis, by merging rows and by maxima of unique integer keys."""
+
+from __future__ import annotations
+
+from math import isqrt
+from typing import Any, Final, Self
+
+from gradlet.base.dtype import dtypes
+from gradlet.base.errors import ArgumentError
+from gradlet.ops.arguments import axis_number, integer
+from gradlet.ops.index import IndexMixin
+
+# Up to so many values are found one after another, each as a maximum; more by merging.
+MOST_BY_MAXIMA: Final = 32
+# A shorter row is searched as a whole, a longer one by groups of elements.
+GROUPED: Final = 256
+# So many elements are put in order at once, then rows are merged in pairs.
+AT_ONCE: Final = 16
+# Rows to merge are made a multiple of a power of two at once until about so many are left.
+FEW_ROWS: Final = 16
+
+
+class OrderMixin(IndexMixin):
+    """Order. The hooks `merge_pairs` and `largest` come from the user of this.
+
+    A key is a 64-bit integer: an element's rank among all values of its type, and below that its distance from the end
+    of the row. So keys are unique, equal values keep their order, and the key alone says where its element is.
+    """
+
+    __slots__ = ()
+
+    def merge_pairs(self, half: bool = False) -> Self:
+        """Pairs of rows in descending order, axes [..., 2, n], as one row each; `half` keeps the n largest.
+
+        Up to 16 rows of one element are put in order at once.
+        """
+        raise NotImplementedError
+
+    def largest(self, count: int) -> Self:
+        """The largest distinct integers along the last axis, descending; the type's largest is not among them."""
+        raise NotImplementedError
+
+    def bitcast(self, dtype: Any) -> Self:
+        """The same bits read as another type of the same size."""
+        raise NotImplementedError
+
+    def detach(self) -> Self:
+        """The same values without gradient."""
+        raise NotImplementedError
+
+    def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
+        """Values in order along `dim` and their places (int64). Equal values keep their order; NaN counts as largest.
+
+        >>> [t.tolist() for t in Tensor([3, 1, 2]).sort()]
+        [[1, 2, 3], [1, 2, 0]]
+        """
+        if self.ndim == 0:
+            return self, self.const_like(0, dtype=dtypes.int64)
+        axis = axis_number(dim, self.ndim, "sort")
+        return self._picked(axis, self._places(axis, descending, None))
+
+    def argsort(self, dim: int = -1, descending: bool = False) -> Self:
+        """Places (int64) that put `dim` in order; see `sort`.
+
+        >>> Tensor([3, 1, 2]).argsort().tolist()
+        [1, 2, 0]
+        """
+        return self.sort(dim, descending)[1]
+
+    def topk(self, k: int, dim: int = -1, largest: bool = True, sorted_: bool = True) -> tuple[Self, Self]:
+        """The `k` largest (or smallest) values along `dim` in order, and their places.
+
+        Raises:
+            ArgumentError: fewer than `k` elements.
+
+        >>> [t.tolist() for t in Tensor([3, 1, 2]).topk(2)]
+        [[3, 2], [0, 2]]
+        """
+        axis = axis_number(dim, self.ndim, "topk")
+        size = self.shape[axis] if self.ndim else 1
+        k = integer(k, "topk", "k")
+        if not 0 <= k <= size:
+            raise ArgumentError(f"topk: k is {k}, but axis {axis} has {size} elements")
+        if not self.ndim:
+            return self.sort()
+        return self._picked(axis, self._places(axis, largest, k))
+
+    def _picked(self, axis: int, places: Self) -> tuple[Self, Self]:
+        if 0 in places.shape:
+            return self._box(axis, 0, places.shape[axis]), places
+        return self.gather(axis, places), places
+
+    def _places(self, axis: int, descending: bool, count: int | None) -> Self:
+        """Where the first `count` (or all) elements in order are, as int64."""
+        size = self.shape[axis]
+        if size <= 1 or count == 0 or 0 in self.shape:
+            return self._box(axis, 0, size if count is None else count).const_like(0, dtype=dtypes.int64)
+        ranks = self.detach().transpose(axis, -1)._ranks(descending)
+        if ranks.dtype is dtypes.uint32:
+            return ranks._keys()._first(count).transpose(axis, -1)
+        # The low words first; then the high words, equal ones in the order so far.
+        low = ranks.cast(dtypes.uint32)._keys()._first(None)
+        high = ranks.rshift(32).cast(dtypes.uint32).gather(ranks.ndim - 1, low)
+        return low.gather(ranks.ndim - 1, high._keys()._first(count)).transpose(axis, -1)
+
+    def _ranks(self, descending: bool) -> Self:
+        """Unsigned integers, larger for what comes earlier; of 32 bits where these tell all values apart."""
+        dtype = self.dtype
+        wide = dtype.itemsize == 8
+        bits, signed, unsigned = (64, dtypes.int64, dtypes.uint64) if wide else (32, dtypes.int32, dtypes.uint32)
+        lowest = -1 << (bits - 1)
+        if dtype.is_float:
+            number = self if wide else self.cast(dtypes.float32)
+            raw = number.eq(0.0).where(0, number.bitcast(signed))
+            # Negative numbers have all bits flipped, others the sign: then unsigned order is that of the values.
+            ranks = raw.rshift(bits - 1).bitwise_or(lowest).bitwise_xor(raw).bitcast(unsigned)
+            ranks = number.isnan().where((1 << bits) - 1, ranks)
+        elif dtype.is_unsigned or dtype.is_bool:
+            ranks = self.cast(unsigned)
+        else:
+            ranks = self.cast(signed).bitwise_xor(lowest).bitcast(unsigned)
+        return ranks if descending else ranks.bitwise_xor((1 << bits) - 1)
+
+    def _keys(self) -> Self:
+        """32-bit ranks with their distance from the end of the row below them."""
+        last = self.ndim - 1
+        distance = self.positions_along(last).flip(last).cast(dtypes.uint64)
+        return self.cast(dtypes.uint64).lshift(32).bitwise_or(distance.expand(self.shape))
+
+    def _first(self, count: int | None) -> Self:
+        """Places of the elements with the `count` largest of these keys, or of all, descending."""
+        size = self.shape[-1]
+        if count is None or count > MOST_BY_MAXIMA or 4 * count > size:
+            found = self._merged(size if count is None else count)
+        elif size < GROUPED:
+            found = self.largest(count)
+        else:
+            found = self._largest_by_groups(count)
+        distance = found.bitwise_and((1 << 32) - 1).cast(dtypes.int64)
+        return distance.mul(-1).add(size - 1)
+
+    def _merged(self, count: int) -> Self:
+        """The `count` largest keys in order: short rows, merged in pairs until one row is left."""
+        lead, size = self.shape[:-1], self.shape[-1]
+        at_once = min(AT_ONCE, 1 << (size - 1).bit_length())
+        multiple = at_once
+        while multiple * FEW_ROWS < size:
+            multiple *= 2
+        padded = self._with_zeros(-size % multiple)
+        rows = padded.reshape(*lead, padded.shape[-1] // at_once, at_once, 1).merge_pairs()
+        while rows.shape[-2] > 1:
+            rows = rows.transpose(-1, -2)._with_zeros(rows.shape[-2] % 2).transpose(-1, -2)
+            length = rows.shape[-1]
+            rows = rows.reshape(*lead, rows.shape[-2] // 2, 2, length).merge_pairs(half=length >= count)
+        return rows.reshape(*lead, rows.shape[-1])._box(self.ndim - 1, 0, count)
+
+    def _with_zeros(self, more: int) -> Self:
+        """`more` zeros, which come after all keys, at the end of the last axis."""
+        return self.pad_zeros([(0, 0)] * (self.ndim - 1) + [(0, more)]) if more else self
+
+    def _largest_by_groups(self, count: int) -> Self:
+        """The largest keys are in the groups with the largest maxima: only these groups are searched."""
+        lead, size = self.shape[:-1], self.shape[-1]
+        width = 1 << max(1, isqrt(size // count).bit_length() - 1)
+        whole = self._with_zeros(-size % width)
+        groups = whole.shape[-1] // width
+        best = whole.reshape(*lead, groups, width).max(-1).largest(count)
+        # A key says how far from the end of its row its element is.
+        chosen = best.bitwise_and((1 << 32) - 1).cast(dtypes.int32).mul(-1).add(size - 1).floordiv(width)
+        rows = whole.reshape(-1, width)
+        first = self.positions(rows.shape[0] // groups, self.place).mul(groups).reshape(*lead, 1)
+        candidates = rows.gather_rows(chosen.add(first.expand(chosen.shape)))
+        return candidates.reshape(*lead, count * width).largest(count)
