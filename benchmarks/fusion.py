@@ -2,7 +2,7 @@
 
 python benchmarks/fusion.py                    the table of counts
 python benchmarks/fusion.py --check            also compare every result with torch
-python benchmarks/fusion.py --time             also time every program as chosen and with every step a kernel
+python benchmarks/fusion.py --time             also time every program as chosen, with kernels one a launch, and unfused
 python benchmarks/fusion.py softmax sort       only programs with these words in their names
 """
 
@@ -125,8 +125,7 @@ class Row:
     kernels: int
     megabytes: float
     error: float | None = None
-    chosen: float | None = None
-    unfused: float | None = None
+    times: tuple[float, ...] = ()  # as chosen, fused kernels one a launch, an operation a kernel
 
 
 def tensors(inputs: Inputs) -> dict[str, Tensor]:
@@ -195,27 +194,28 @@ def runner(program: Program, inputs: Inputs) -> Any:
     return run
 
 
-def measure(program: Program, inputs: Inputs) -> tuple[float, float]:
-    """Median seconds as chosen and with every step a kernel of its own, interleaved."""
-    chosen = runner(program, inputs)
-    with gradlet.Context(FUSE=0):
-        unfused = runner(program, inputs)
-    times: tuple[list[float], list[float]] = ([], [])
+def measure(program: Program, inputs: Inputs) -> tuple[float, ...]:
+    """Median seconds as chosen, with fused kernels one a launch, and with a kernel an operation; interleaved."""
+    runs = []
+    for level in (2, 1, 0):
+        with gradlet.Context(FUSE=level):
+            runs.append(runner(program, inputs))
+    times: list[list[float]] = [[] for _ in runs]
     for _ in range(ROUNDS):
-        for run, record in zip((chosen, unfused), times, strict=True):
+        for run, record in zip(runs, times, strict=True):
             run()
             start = time.perf_counter()
             run()
             record.append(time.perf_counter() - start)
-    return statistics.median(times[0]), statistics.median(times[1])
+    return tuple(statistics.median(record) for record in times)
 
 
 def table(rows: Sequence[Row]) -> str:
     """Markdown."""
-    timed = any(r.chosen is not None for r in rows)
+    timed = any(r.times for r in rows)
     head = ["program", "ideal", "gradlet", "tinygrad", "inductor", "xla"]
     head += ["difference to torch"] if any(r.error is not None for r in rows) else []
-    head += ["ms", "ms unfused", "ratio"] if timed else []
+    head += ["ms", "kernels alone", "unfused", "to the faster"] if timed else []
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in rows:
         a = row.program.anchor
@@ -223,8 +223,8 @@ def table(rows: Sequence[Row]) -> str:
                  _pair(*a.tinygrad), _pair(*a.inductor), _pair(*a.xla)]  # fmt: skip
         if row.error is not None:
             cells.append("random" if row.program.random else f"{row.error:.0e}")
-        if row.chosen is not None and row.unfused is not None:
-            cells += [f"{row.chosen * 1e3:.3f}", f"{row.unfused * 1e3:.3f}", f"{row.chosen / row.unfused:.2f}"]
+        if row.times:
+            cells += [*[f"{t * 1e3:.3f}" for t in row.times], f"{row.times[0] / min(row.times[1:]):.2f}"]
         lines.append("| " + " | ".join(cells) + " |")
     kernels = [sum(r.program.anchor.__dict__[k][0] for r in rows) for k in ("ideal", "tinygrad", "inductor", "xla")]
     lines += ["", f"Kernels in all: ideal {kernels[0]}, gradlet {sum(r.kernels for r in rows)}, tinygrad {kernels[1]}, "
@@ -245,7 +245,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", help="only programs with one of these words in their names")
     parser.add_argument("--check", action="store_true", help="compare results with torch")
-    parser.add_argument("--time", action="store_true", help="time as chosen and unfused")
+    parser.add_argument("--time", action="store_true", help="time as chosen and with less fusion")
     options = parser.parse_args()
     rows = []
     for program in PROGRAMS.values():
@@ -258,7 +258,7 @@ def main() -> None:
         elif options.check:
             row.error = 0.0
         if options.time:
-            row.chosen, row.unfused = measure(program, inputs)
+            row.times = measure(program, inputs)
         rows.append(row)
         print(f"{program.name}: {row.kernels} kernels, {row.megabytes:.3g} MB", file=sys.stderr, flush=True)
     print(table(rows))

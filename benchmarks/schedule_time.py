@@ -183,7 +183,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("chosen", nargs="*", help="models and numbers of layers")
     parser.add_argument("--profile", action="store_true", help="print the functions that take most time")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     counts = [int(word) for word in given.chosen if word.isdigit()] or list(LAYERS)
     names = [name for name in MODELS if name in given.chosen] or list(MODELS)
     for name in names:

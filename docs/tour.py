@@ -209,7 +209,7 @@ def run_text() -> str:
 
 def tour_markdown() -> str:
     """The whole page."""
-    with scope(NOOPT=0, STRICT_FLOAT=0, FUSE=1):
+    with scope(NOOPT=0, STRICT_FLOAT=0, FUSE=2):
         return "\n\n".join(part.rstrip() for part in tour()) + "\n"
 
 

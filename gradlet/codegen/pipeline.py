@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gradlet.base.settings import NOOPT
-from gradlet.codegen import decompose_dtypes, decompose_ops, expand, linearize, loops, memory, reduce
+from gradlet.codegen import decompose_dtypes, decompose_ops, divisions, expand, linearize, loops, memory, reduce
 from gradlet.graph.launch import variables_in_order
 from gradlet.graph.node import UOp, no_gc, toposort
 from gradlet.graph.passes import Observer, Pass, Pipeline
@@ -77,6 +77,8 @@ PIPELINE: Final = Pipeline(
         Pass("merge nested reduces", plain(reduce.merge_nested), K, K, doc="one REDUCE over all its ranges"),
         Pass("widen accumulators", plain(reduce.widen_accumulators), K, K,
              doc="16-bit floats are summed in float32"),
+        Pass("cut loops at divisions", plain(divisions.cut_at_divisions), K, K,
+             doc="what is kept in strips is read with a loop over strips and a loop inside"),
         Pass("merge adjacent ranges", plain(loops.merge_adjacent), K, K, doc="fewer and longer loops"),
         Pass("give each loop its own range", plain(loops.separate), K, K,
              doc="a row that is read twice is two loops"),

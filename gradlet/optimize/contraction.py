@@ -23,12 +23,14 @@ class Contraction(NamedTuple):
         vector: the range to take as lanes: an output range, or a reduce range that both factors walk contiguously.
         rows: output range that the lanes' factor does not depend on, if there is one.
         columns: a second output range of the lanes' factor, to fill the tile where `vector` is short.
+        together: REDUCEs over the same loops, which share the tile's registers.
     """
 
     reduce: UOp
     vector: UOp
     rows: UOp | None
     columns: UOp | None
+    together: int = 1
 
 
 class Tile(NamedTuple):
@@ -59,13 +61,28 @@ def _work(facts: KernelFacts, reduce: UOp) -> int:
 
 
 def _factors(reduce: UOp) -> tuple[UOp, UOp] | None:
-    """The two factors of a sum of products."""
-    value = reduce.src[0]
-    while value.op is Op.CAST:
-        value = value.src[0]
-    if reduce.arg.op is not Op.ADD or value.op is not Op.MUL or value.src[1].op is Op.CONST:
-        return None
-    return value.src[0], value.src[1]
+    """The two factors of a sum of products; of the first product where it sums several over the same loops."""
+    products = _products(reduce)
+    return (products[0].src[0], products[0].src[1]) if products else None
+
+
+def _products(reduce: UOp) -> list[UOp]:
+    """The products that a REDUCE sums; empty when it sums something else too."""
+    if reduce.arg.op is not Op.ADD:
+        return []
+    pending = [reduce.src[0]]
+    found: list[UOp] = []
+    while pending:
+        value = pending.pop()
+        while value.op is Op.CAST:
+            value = value.src[0]
+        if value.op is Op.ADD:
+            pending.extend((value.src[1], value.src[0]))
+        elif value.op is Op.MUL and value.src[1].op is not Op.CONST:
+            found.append(value)
+        else:
+            return []
+    return found
 
 
 def _analyse(facts: KernelFacts, plan: Plan, reduce: UOp) -> Contraction | None:
@@ -75,6 +92,9 @@ def _analyse(facts: KernelFacts, plan: Plan, reduce: UOp) -> Contraction | None:
     sides = [outputs & facts.ranges[f] for f in factors]
     if sides[0] == sides[1] or not (sides[0] or sides[1]):
         return None
+    for product in _products(reduce)[1:]:
+        if [outputs & facts.ranges[f] for f in product.src] not in (sides, sides[::-1]):
+            return None
     loads = [a for a in facts.accesses if not a.is_store and a.node in plan.below(reduce)]
     stores = [a for a in facts.accesses if a.is_store and reduce in plan.below(a.node)]
     candidates: list[tuple[float, int, UOp]] = []
@@ -95,7 +115,8 @@ def _analyse(facts: KernelFacts, plan: Plan, reduce: UOp) -> Contraction | None:
     with_lanes = {r for side, f in zip(sides, factors, strict=True) for r in side if vector in facts.ranges[f]}
     rows = list(outputs - with_lanes)
     columns = [r for r in with_lanes if r is not vector]
-    return Contraction(reduce, vector, _largest(plan, rows), _largest(plan, columns))
+    together = sum(facts.ranges[r.src[0]] == facts.ranges[reduce.src[0]] for r in facts.reduces)
+    return Contraction(reduce, vector, _largest(plan, rows), _largest(plan, columns), together)
 
 
 def _along_reduce(plan: Plan, reduce: UOp, vector: UOp, sides: list[set[UOp]]) -> Contraction:
@@ -161,9 +182,10 @@ def _choose_tile(plan: Plan, found: Contraction, along_reduce: bool) -> Tile:
                 continue
             for r in range(1, min(rows, registers) + 1):
                 wide = v * c
-                if r * wide + wide + 1 > budget:
+                if (r * wide + wide) * found.together + 1 > budget:
                     break
-                cost = (r + wide) / (r * wide) + 0.25 * max(1.0, latency / (r * wide))
+                sums = r * wide * found.together
+                cost = (r + wide * found.together) / sums + 0.25 * max(1.0, latency / sums)
                 cost *= _waste(rows, r) * _waste(columns, c) * (1.0 if along_reduce else _waste(length, v * lanes))
                 if cost < best_cost - 1e-9:
                     best, best_cost = Tile(r, v, c), cost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite, prod
 from typing import Final
 
 from gradlet.graph.fold import fold
@@ -10,7 +11,7 @@ from gradlet.graph.pattern import BOOLS, FLOATS, INTEGERS, const, op, var
 from gradlet.graph.rewrite import Rule, RuleSet
 from gradlet.ops.op import BINARY, UNARY, Op
 from gradlet.rules.removes import has_all_bits
-from gradlet.rules.scalars import becomes, like
+from gradlet.rules.scalars import becomes, constant_like, like, scalar_of
 
 x, y = var("x"), var("y")
 i = var("i", INTEGERS)
@@ -68,4 +69,31 @@ RANGES: Final = RuleSet("loops of one iteration", "folds", [
     Rule(op(Op.RANGE, 1), _size_is_one),
 ])  # fmt: skip
 
-RULES: Final = CONSTANTS + ABSORBING
+# Whole numbers up to this are exact in every float type that counts something.
+_EXACT: Final = {"float16": 1 << 11, "bfloat16": 1 << 8, "float32": 1 << 24, "float64": 1 << 53}
+
+
+def _reduced_constant(x: UOp, root: UOp) -> UOp | None:
+    """A constant summed is a multiple of it, where that is exact; its largest is itself."""
+    value = scalar_of(x)
+    if value is None or value.op is not Op.CONST or 0 in x.shape:
+        return None
+    if root.arg.op in (Op.MAX, Op.MIN):
+        return constant_like(root, value.arg)
+    if root.arg.op is not Op.ADD or root.dtype.is_bool:
+        return None
+    count = prod(x.shape[axis] for axis in root.arg.axes)
+    if root.dtype.is_float:
+        whole = isfinite(value.arg) and float(value.arg).is_integer()
+        if not whole or abs(value.arg) * count > _EXACT[root.dtype.name]:
+            return None
+        return constant_like(root, float(value.arg) * count)
+    total = fold(Op.MUL, root.dtype, [value.arg, count], root.dtype)
+    return None if total is None else constant_like(root, total)
+
+
+REDUCTIONS: Final = RuleSet("reductions of a constant", "folds", [
+    Rule(op(Op.REDUCE_AXES, x), _reduced_constant),
+])  # fmt: skip
+
+RULES: Final = CONSTANTS + ABSORBING + REDUCTIONS

@@ -4,7 +4,8 @@ Moves, each accepted only if it lowers the total price:
 * region: kernels tied by data or by a common operand run block by block on one core (`regions`);
 * tail: a kernel that is little work runs on one core when what it needs is finished, in the launch that finishes it
   (on a GPU: by the workgroup that arrives last);
-* staging: a pure copy of an operand into another order runs as the stage before the kernel that reads it;
+* staging: a pure copy of an operand into another order, or a small table, runs as a stage before the kernel that reads
+  it (on a GPU: on the way into shared memory);
 * pack: independent kernels of one formula, or small ones, are segments of one launch.
 Packs come last: they hide neighbours from each other.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Final
 
 from gradlet.base import settings
@@ -21,7 +23,6 @@ from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
 from gradlet.schedule.fuse import MIN_GAIN, NEIGHBOURS, SIBLINGS, Kernel, Search
 from gradlet.schedule.partition import Group, Launch, Region, single
-from gradlet.schedule.price import Pricer
 from gradlet.schedule.regions import Plan, Planner
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
@@ -60,11 +61,27 @@ class Draft:
 
 def partition(steps: Steps, target_of: Callable[[str], Target]) -> list[Launch]:
     """Every step in a launch."""
-    if not settings.FUSE:
-        return [single(Group([n], [n])) for n in steps.order]
+    level = settings.FUSE.value
+    if level == 0:
+        return [single(group) for group in unfused(steps)]
     search = Search(steps, target_of)
     search.run()
+    if level == 1:
+        return [single(search.group(k)) for k in search.kernels if k.alive]
     return LaunchSearch(search).run()
+
+
+def unfused(steps: Steps) -> list[Group]:
+    """A kernel an operation. A sum of products with repeated factors is one operation: nobody stores the products."""
+    products: dict[UOp, UOp] = {}
+    for step in steps.order:
+        if step.op is Op.REDUCE_AXES:
+            below = step.src[0]
+            if below.op is Op.MUL and steps.users.get(below) == [step] and below not in steps.forced:
+                if any(prod(s.shape) < prod(below.shape) for _, s in steps.reads[below]):
+                    products[step] = below
+    joined = set(products.values())
+    return [Group([products[n], n] if n in products else [n], [n]) for n in steps.order if n not in joined]
 
 
 class LaunchSearch:
@@ -166,6 +183,8 @@ class LaunchSearch:
         target = self.planner(a.main[0]).target
         if target.scratch_bytes == 0 or len(a.kernels) + len(b.kernels) > MAX_BODIES or self.is_copy(a, b):
             return None
+        if self.arguments(a, b) > target.max_args:
+            return None
         ways = [self._region(a, b), self._tail(a, b), self._staging(a, b)]
         found = [way for way in ways if way is not None]
         return min(found, key=lambda draft: draft.price, default=None)
@@ -176,7 +195,7 @@ class LaunchSearch:
 
     def _region(self, a: Draft, b: Draft) -> Draft | None:
         tails = [*a.tails, *b.tails]
-        if a.tails and self.depends(b.main, a.tails) or b.staged and self.depends(b.staged, [*a.main, *a.tails]):
+        if (a.tails and self.depends(b.main, a.tails)) or (b.staged and self.depends(b.staged, [*a.main, *a.tails])):
             return None
         plan = self.region([*a.main, *b.main])
         if plan is None:
@@ -194,13 +213,18 @@ class LaunchSearch:
         return Draft(a.main, price, a.staged, a.plan, [*a.tails, kernel, *b.tails])
 
     def _staging(self, a: Draft, b: Draft) -> Draft | None:
-        if a.plan is not None or a.staged or a.tails or not self.is_staging(a.main[0]):
+        if a.plan is not None or a.staged or a.tails or not self.depends(b.main, a.main):
             return None
-        if not self.depends([*b.main], a.main):
+        kernel = a.main[0]
+        planner = self.planner(kernel)
+        alone = planner.pricer.time(kernel.verdict.compute, kernel.verdict.traffic, 1)
+        if self.is_staging(kernel):
+            time = self.main_price(a) + (0 if b.staged else planner.target.barrier_ps)
+        elif alone <= planner.target.launch_ps:  # a small table
+            time = alone
+        else:
             return None
-        barrier = self.planner(a.main[0]).target.barrier_ps
-        price = a.price + b.price - self.launch(a) + (0 if b.staged else barrier)
-        return Draft(b.main, price, [*a.main, *b.staged], b.plan, b.tails)
+        return Draft(b.main, b.price + time, [kernel, *b.staged], b.plan, b.tails)
 
     def is_staging(self, kernel: Kernel) -> bool:
         """Whether a kernel only copies an operand into another order, for this schedule alone."""
@@ -264,16 +288,12 @@ class LaunchSearch:
     def pack(self) -> list[Launch]:
         """The launches, independent ones packed."""
         alive = {n: d for n, d in self.drafts.items() if d.alive}
-        bins: dict[object, list[int]] = {}
+        levels: dict[int, list[int]] = {}
         for number, level in self.levels(alive).items():
-            bins.setdefault((level, self.pack_class(alive[number])), []).append(number)
-        result: list[Launch] = []
-        for (_, kind), numbers in bins.items():  # type: ignore[misc]
-            if kind is None or len(numbers) == 1:
-                result.extend([self.result([alive[n]]) for n in numbers])
-            else:
-                result.append(self.result([alive[n] for n in numbers]))
-        return result
+            levels.setdefault(level, []).append(number)
+        return [
+            self.result([alive[n] for n in bin_]) for level in levels.values() for bin_ in self.bins(level, alive)
+        ]  # fmt: skip
 
     def levels(self, alive: dict[int, Draft]) -> dict[int, int]:
         """For every launch how many have to follow one another after it: independent of all others of its level."""
@@ -282,22 +302,58 @@ class LaunchSearch:
             level[number] = max([level[u] + 1 for u in self.graph.after[number]], default=0)
         return level
 
-    def pack_class(self, draft: Draft) -> object:
-        """Launches of one class are worth packing; None is worth it with nobody."""
-        target = self.planner(draft.main[0]).target
-        if target.scratch_bytes == 0 or self.is_copy(draft):
-            return None
-        if draft.price - target.launch_ps < SMALL_LAUNCHES * target.launch_ps:
-            return (self.device(draft.main[0]), "small")
-        return (self.device(draft.main[0]), *[formula(k) for k in draft.kernels])
+    def bins(self, numbers: Sequence[int], alive: dict[int, Draft]) -> list[list[int]]:
+        """Independent launches that start together: those of one formula, and the small ones with any others."""
+        alone: list[list[int]] = []
+        formulas: dict[object, list[int]] = {}
+        small: dict[str, list[int]] = {}
+        for number in numbers:
+            draft = alive[number]
+            target = self.planner(draft.main[0]).target
+            device = self.device(draft.main[0])
+            if target.scratch_bytes == 0 or self.is_copy(draft):
+                alone.append([number])
+                continue
+            formulas.setdefault((device, *[formula(k) for k in draft.kernels]), []).append(number)
+            if draft.price - target.launch_ps < SMALL_LAUNCHES * target.launch_ps:
+                small.setdefault(device, []).append(number)
+        result = alone
+        for devices_small in small.values():
+            mine = set(devices_small)
+            # A formula with a large member takes its small ones along; the rest go together.
+            for key in [k for k, found in formulas.items() if mine.issuperset(found)]:
+                del formulas[key]
+            taken = {n for found in formulas.values() for n in found}
+            formulas[len(formulas)] = [n for n in devices_small if n not in taken]
+        for found in formulas.values():
+            result.extend(self.within_limits(found, alive))
+        return result
+
+    def within_limits(self, numbers: Sequence[int], alive: dict[int, Draft]) -> list[list[int]]:
+        """As few launches as the number of arguments allows."""
+        result: list[list[int]] = []
+        count = 0
+        for number in numbers:
+            draft = alive[number]
+            arguments = self.arguments(draft)
+            limit = self.planner(draft.main[0]).target.max_args
+            if not result or count + arguments > limit:
+                result.append([])
+                count = 0
+            result[-1].append(number)
+            count += arguments
+        return result
+
+    def arguments(self, *drafts: Draft) -> int:
+        """The buffers that a launch takes, at most."""
+        kernels = [k for d in drafts for k in d.kernels]
+        return len({s for k in kernels for s in k.verdict.reads} | {c.root for k in kernels for c in k.stored})
 
     def result(self, drafts: Sequence[Draft]) -> Launch:
         """Some launches as one."""
         stages: list[list[Region]] = []
         scratch: dict[UOp, None] = {}
-        staged = [Region([self.search.group(k)]) for d in drafts for k in d.staged]
-        if staged:
-            stages.append(staged)
+        stages += self.staged(drafts)
         main: list[Region] = []
         for draft in drafts:
             main.append(Region([self.search.group(k) for k in draft.main], draft.plan and draft.plan.blocks))
@@ -308,6 +364,18 @@ class LaunchSearch:
             tails = [d.tails[position] for d in drafts if position < len(d.tails)]
             stages.append([Region([self.search.group(k)]) for k in tails])
         return Launch(stages, scratch)
+
+    def staged(self, drafts: Sequence[Draft]) -> list[list[Region]]:
+        """The stages before: each kernel as early as what it needs allows."""
+        level: dict[object, int] = {}
+        stages: list[list[Region]] = []
+        for kernel in [k for d in drafts for k in d.staged]:
+            mine = max([level[r.source] + 1 for c in kernel.cells for r in c.reads if r.source in level], default=0)
+            level.update({c.root: mine for c in kernel.stored})
+            while len(stages) <= mine:
+                stages.append([])
+            stages[mine].append(Region([self.search.group(kernel)]))
+        return stages
 
 
 def formula(kernel: Kernel) -> tuple[object, ...]:

@@ -42,16 +42,33 @@ def lay_out_operands(root: UOp, target_of: Callable[[str], Target], default_devi
     return rebuild(root, change)
 
 
+def _products(node: UOp) -> list[UOp]:
+    """The products that a REDUCE_AXES adds up: its operand, or the terms of a sum."""
+    pending, found = [node.src[0]], []
+    while pending:
+        value = pending.pop()
+        if value.op is Op.ADD and value.shape == node.src[0].shape:
+            pending.extend((value.src[1], value.src[0]))
+        else:
+            found.append(value)
+    return found
+
+
 def _is_product(node: UOp) -> bool:
-    """Whether it sums `left[.., m, 1, k] * right[1, n, k]` over the last axis, in floats."""
-    product = node.src[0]
-    rank = len(product.shape)
-    if node.arg.op is not Op.ADD or node.arg.axes != (rank - 1,) or rank < 3 or product.op is not Op.MUL:
+    """Whether it sums `left[.., m, 1, k] * right[1, n, k]`, or several such products, over the last axis, in floats."""
+    rank = len(node.src[0].shape)
+    if node.arg.op is not Op.ADD or node.arg.axes != (rank - 1,) or rank < 3:
+        return False
+    return all(_is_factored(product) for product in _products(node))
+
+
+def _is_factored(product: UOp) -> bool:
+    if product.op is not Op.MUL or product.dtype is not dtypes.float32:
         return False
     left, right = product.src
+    rank = len(product.shape)
     return (
-        product.dtype is dtypes.float32
-        and left.op is Op.EXPAND
+        left.op is Op.EXPAND
         and right.op is Op.EXPAND
         and left.src[0].shape == (*product.shape[:-2], 1, product.shape[-1])
         and right.src[0].shape == (*[1] * (rank - 2), *product.shape[-2:])
@@ -59,7 +76,17 @@ def _is_product(node: UOp) -> bool:
 
 
 def _lay_out(node: UOp, target: Target) -> UOp:
-    product = node.src[0]
+    products = _products(node)
+    laid = [_lay_out_factors(product, target) for product in products]
+    if laid == products:
+        return node
+    total = laid[0]
+    for product in laid[1:]:
+        total = mk(Op.ADD, total.dtype, (total, product), None)
+    return mk(node.op, node.dtype, (total,), node.arg)
+
+
+def _lay_out_factors(product: UOp, target: Target) -> UOp:
     left, right = (operand.src[0] for operand in product.src)
     *outer, columns, depth = product.shape
     strip = target.lanes(dtypes.float32) * (4 if target.vector_registers >= 32 else 2)
@@ -67,13 +94,13 @@ def _lay_out(node: UOp, target: Target) -> UOp:
     # Where the contracted axis is the contiguous one, strips also spare gathering lanes.
     worth_it = target.l2_bytes // 8 if _is_row_major(right) else too_large
     if prod(outer) < MIN_ROWS or columns % strip or columns * depth * 4 <= worth_it:
-        return node
+        return product
     right = _in_strips(right, strip)
     if prod(outer) * depth * 4 > too_large and not _is_row_major(left):
         left = mk(Op.CONTIGUOUS, left.dtype, (left,), None)
     shape = ShapeArg(product.shape)
     factors = tuple([mk(Op.EXPAND, f.dtype, (f,), shape) for f in (left, right)])
-    return mk(node.op, node.dtype, (mk(Op.MUL, product.dtype, factors, None),), node.arg)
+    return mk(Op.MUL, product.dtype, factors, None)
 
 
 def _in_strips(right: UOp, strip: int) -> UOp:

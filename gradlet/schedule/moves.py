@@ -54,6 +54,11 @@ def reshape(node: UOp, shape: tuple[int, ...]) -> UOp:
     return node if node.shape == shape else mk(Op.RESHAPE, node.dtype, (node,), ShapeArg(shape))
 
 
+def expand_to(node: UOp, shape: tuple[int, ...]) -> UOp:
+    """EXPAND unless the shape is right already."""
+    return node if node.shape == shape else mk(Op.EXPAND, node.dtype, (node,), ShapeArg(shape))
+
+
 def expand_scalar(node: UOp, shape: tuple[int, ...]) -> UOp:
     """A scalar repeated to a shape."""
     if not shape:

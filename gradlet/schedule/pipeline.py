@@ -14,6 +14,7 @@ from gradlet.rules.sets import SIMPLIFY
 from gradlet.schedule import clean, memory
 from gradlet.schedule.cache import ScheduleCache
 from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
+from gradlet.schedule.columns import cut_column_sums
 from gradlet.schedule.context import Context, sink
 from gradlet.schedule.emit import Emitter
 from gradlet.schedule.hazards import place_writes
@@ -21,6 +22,7 @@ from gradlet.schedule.launches import partition
 from gradlet.schedule.layout import lay_out_operands
 from gradlet.schedule.moves import chain_to, replay, reshape, root_of
 from gradlet.schedule.order import execution_order
+from gradlet.schedule.pull import pull_sums
 from gradlet.schedule.scan import split_scans
 from gradlet.schedule.split import split_reductions
 from gradlet.schedule.steps import Steps
@@ -44,12 +46,20 @@ def _keep_bases_whole(node: UOp, context: Context) -> UOp:
     return sink([*node.src, *guards]) if guards else node
 
 
+def _pull_sums(node: UOp, context: Context) -> UOp:
+    return pull_sums(node)
+
+
 def _split_reductions(node: UOp, context: Context) -> UOp:
     return split_reductions(node, context.target_of, context.default_device)
 
 
 def _split_scans(node: UOp, context: Context) -> UOp:
     return split_scans(node, context.target_of, context.default_device)
+
+
+def _cut_column_sums(node: UOp, context: Context) -> UOp:
+    return cut_column_sums(node, context.target_of, context.default_device)
 
 
 def _lay_out_operands(node: UOp, context: Context) -> UOp:
@@ -141,10 +151,14 @@ PIPELINE: Final = Pipeline(
         Pass("keep bases whole", _keep_bases_whole, T, T,
              doc="the base of a write is memory, or is kept in one piece, so that its view stays a view of it"),
         Pass("simplify tensors", SIMPLIFY, T, T, doc="identities, constants, merged movements"),
+        Pass("pull sums through windows", _pull_sums, T, T,
+             doc="the gradient of a convolution is a convolution, not products that are scattered"),
         Pass("split long reductions", _split_reductions, T, T,
              doc="a long sum with few results is cut in parts, so that all cores work"),
         Pass("split long scans", _split_scans, T, T,
              doc="a long running sum of few rows is cut in blocks, each begins with the total of those before"),
+        Pass("cut column sums", _cut_column_sums, T, T,
+             doc="partial sums over chunks of rows ride with other work on the rows; a tail adds them up"),
         Pass("lay out operands", _lay_out_operands, T, T,
              doc="factors of large matrix products are copied into strips, in the order the product walks them"),
         Pass("place writes", _place_writes, T, T,

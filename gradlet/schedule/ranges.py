@@ -181,23 +181,23 @@ class Lowering:
 
     def axis_index(self, loops: Sequence[Loop], used: dict[Loop, int], kind: AxisKind, context: object) -> UOp:
         """The index of an axis from its loops; a loop met twice in one node gets a RANGE of its own."""
-        parts: list[tuple[UOp, int]] = []
-        stride = 1
-        for loop in reversed(loops):
-            if loop[1] == 1:
-                continue
+        found: list[UOp] = []
+        long = [loop for loop in loops if loop[1] != 1]
+        for loop in long:  # outermost first, so that neighbouring numbers are neighbouring loops
             times = used.get(loop, 0)
             used[loop] = times + 1
             key: object = loop if context is None and times == 0 else (loop, times, context)
-            found = self.loops.get(key)
-            if found is None:
+            one = self.loops.get(key)
+            if one is None:
                 plain = kind is not AxisKind.LOOP or key is not loop
-                found = self.loops[key] = self.make_range(loop[1], kind) if plain else self.output_range(loop)
-            parts.append((found, stride))
-            stride *= loop[1]
-        if len(parts) == 1:
-            return parts[0][0]
-        return self.math.combine(reversed(parts))
+                one = self.loops[key] = self.make_range(loop[1], kind) if plain else self.output_range(loop)
+            found.append(one)
+        if len(found) == 1:
+            return found[0]
+        strides = [1]
+        for loop in reversed(long[1:]):
+            strides.append(strides[-1] * loop[1])
+        return self.math.combine(zip(found, reversed(strides)))
 
     # reading
     def follow(self, node: UOp, idx: Index, gate: Gate) -> tuple[Request, Gate]:

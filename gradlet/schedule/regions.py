@@ -1,6 +1,6 @@
 """Regions: kernels that run one after another on one core, block by block, with what they hand over kept near it.
 
-The loops that all of them share are cut in blocks. A value made and used inside the region stays in the scratch memory of
+The loops that all of them share are cut in blocks. A value made and used inside the region stays in scratch memory of
 the core (its second cache); a value that others need too is stored once and read again while it is near. A matrix
 product, what follows it, and the product after that need no pairwise merge of loops: each keeps its own best loops
 inside the block. This is the resident shape of reduce -> broadcast -> reduce, whatever the kernels are.

@@ -1,0 +1,76 @@
+"""Column sums become sums over chunks of rows and a sum of those, so that a chunk can ride with other work on its rows.
+
+A norm's backward pass goes over every row anyway; what it owes to weight and bias are sums along the columns. With one
+partial sum for each chunk of rows, all of it is one pass (`regions`), and a small tail adds the partial sums up. Alone,
+the chunks give every core a part of the sum. The order of the additions is fixed by the shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Final
+
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import Op, ReduceAxesArg
+from gradlet.schedule.clean import find_devices, rebuild
+from gradlet.schedule.moves import reshape, root_of
+from gradlet.target.target import Target
+
+# Fewer rows are one chunk.
+MIN_ROWS: Final = 256
+# Chunks that a sum is cut in, at least, where rows are enough.
+CHUNKS: Final = 16
+# Narrower results are no column sums worth a pass of their own.
+MIN_COLUMNS: Final = 32
+
+
+def cut_column_sums(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
+    """The graph with every long column sum in two steps, on devices where regions can use it."""
+    order = toposort((root,))
+    if not any(_is_column_sum(n) for n in order):
+        return root
+    devices = find_devices(order)
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        same = mk(node.op, node.dtype, src, node.arg)
+        if not _is_column_sum(same) or target_of(devices.get(node, default_device)).scratch_bytes == 0:
+            return None
+        return cut(same)
+
+    return rebuild(root, change)
+
+
+def _is_column_sum(node: UOp) -> bool:
+    """Whether it adds up all leading axes of something that is no product of repeated factors."""
+    if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD:
+        return False
+    source, axes = node.src[0], node.arg.axes
+    if axes != tuple(range(len(axes))) or len(axes) == len(source.shape) or 0 in source.shape:
+        return False
+    if prod(source.shape[: len(axes)]) < MIN_ROWS or prod(node.shape) < MIN_COLUMNS:
+        return False
+    return source.op is not Op.MUL or all(prod(root_of(f).shape) * 2 > prod(source.shape) for f in source.src)
+
+
+def cut(node: UOp) -> UOp:
+    """One column sum as partial sums and their sum; itself where its axes do not divide."""
+    source, axes = node.src[0], node.arg.axes
+    chunks: list[int] = []
+    rest: list[int] = []
+    for axis in axes:
+        size = source.shape[axis]
+        wanted = -(-CHUNKS // prod(chunks))
+        outer = size if wanted >= size else next((d for d in range(wanted, size) if size % d == 0), size)
+        if wanted <= 1:
+            outer = 1
+        chunks.append(outer)
+        rest.append(size // outer)
+    if prod(chunks) > 4 * CHUNKS or prod(rest) < CHUNKS:
+        return node
+    columns = source.shape[len(axes) :]
+    cut_shape = tuple([size for pair in zip(chunks, rest, strict=True) for size in pair])
+    cut_source = reshape(source, (*cut_shape, *columns))
+    inner = tuple(range(1, 2 * len(axes), 2))
+    partial = mk(Op.REDUCE_AXES, node.dtype, (cut_source,), ReduceAxesArg(Op.ADD, inner))
+    return mk(Op.REDUCE_AXES, node.dtype, (partial,), ReduceAxesArg(Op.ADD, tuple(range(len(axes)))))

@@ -1,0 +1,110 @@
+"""Sums of windows of sums become one sum: the gradient of a convolution is a convolution, not scattered products.
+
+`sum over taps of UNWINDOW(sum over channels of g * w)` would store a product for every tap. Adding and placing zeros
+commute, so the inner sum may be taken last: `sum over taps and channels of UNWINDOW(g) * w`, which is a convolution of
+its own, with the weights the other way around. Only for stride 1: with a larger stride most of its terms are zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import AxesArg, Op, ReduceAxesArg, ShrinkArg, WindowArg
+from gradlet.schedule.clean import rebuild
+from gradlet.schedule.moves import expand_to, reshape
+
+_CHAIN = (Op.RESHAPE, Op.PERMUTE, Op.UNWINDOW)
+
+
+def pull_sums(root: UOp) -> UOp:
+    """The graph with every such pair of sums as one."""
+    order = toposort((root,))
+    if not any(n.op is Op.UNWINDOW for n in order):
+        return root
+    users: dict[UOp, int] = {}
+    for node in order:
+        for source in node.src:
+            users[source] = users.get(source, 0) + 1
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is Op.SHRINK and users[node.src[0]] == 1:
+            return _shrunk(node, src[0])
+        if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or src[0].op not in _CHAIN:
+            return None
+        return _pulled(mk(node.op, node.dtype, src, node.arg))
+
+    return rebuild(root, change)
+
+
+def _shrunk(node: UOp, source: UOp) -> UOp | None:
+    """Only the sums that are kept are computed."""
+    if source.op is not Op.REDUCE_AXES:
+        return None
+    bounds = list(node.arg.bounds)
+    for axis in source.arg.axes:
+        bounds.insert(axis, (0, source.src[0].shape[axis]))
+    box = mk(Op.SHRINK, node.dtype, (source.src[0],), ShrinkArg(tuple(bounds)))
+    return mk(Op.REDUCE_AXES, node.dtype, (box,), source.arg)
+
+
+def _pulled(outer: UOp) -> UOp | None:
+    chain: list[UOp] = []
+    node = outer.src[0]
+    while node.op in _CHAIN:
+        chain.append(node)
+        node = node.src[0]
+    windows = [n for n in chain if n.op is Op.UNWINDOW]
+    if not windows or any(n.arg.stride != 1 for n in windows):
+        return None
+    if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or node.src[0].op is not Op.MUL:
+        return None
+    if any(n.op is Op.RESHAPE and _without_ones(n.shape) != _without_ones(n.src[0].shape) for n in chain):
+        return None
+    product = node.src[0]
+    summed = node.arg.axes
+    order = (*summed, *[a for a in range(len(product.shape)) if a not in summed])
+    factors = [_moved(factor, chain[::-1], order, len(summed)) for factor in product.src]
+    if any(factor is None for factor in factors):
+        return None
+    lead = tuple([product.shape[a] for a in summed])
+    full = (*lead, *outer.src[0].shape)
+    both = mk(Op.MUL, product.dtype, tuple([expand_to(f, full) for f in factors if f is not None]), None)
+    axes = (*range(len(lead)), *[a + len(lead) for a in outer.arg.axes])
+    return mk(Op.REDUCE_AXES, outer.dtype, (both,), ReduceAxesArg(Op.ADD, axes))
+
+
+def _without_ones(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple([size for size in shape if size != 1])
+
+
+def _moved(factor: UOp, chain: Sequence[UOp], order: Sequence[int], lead: int) -> UOp | None:
+    """A factor with the summed axes in front and the chain over the rest; axes along which it repeats have size 1."""
+    if not factor.shape:
+        return None
+    node = factor.src[0] if factor.op is Op.EXPAND else factor
+    node = mk(Op.PERMUTE, node.dtype, (node,), AxesArg(tuple(order)))
+    for step in chain:
+        if step.op is Op.PERMUTE:
+            axes = (*range(lead), *[a + lead for a in step.arg.axes])
+            node = mk(Op.PERMUTE, node.dtype, (node,), AxesArg(axes))
+        elif step.op is Op.RESHAPE:
+            node = _reshaped(node, step, lead)
+        elif node.shape[step.arg.axis + lead] != 1 or step.src[0].shape[step.arg.axis] == 1:
+            axis, window_axis, stride, dilation, size = step.arg
+            taps = step.src[0].shape[window_axis]
+            wide = (*node.shape[: window_axis + lead], taps, *node.shape[window_axis + lead + 1 :])
+            arg = WindowArg(axis + lead, window_axis + lead, stride, dilation, size)
+            node = mk(Op.UNWINDOW, node.dtype, (expand_to(node, wide),), arg)
+    return node
+
+
+def _reshaped(node: UOp, step: UOp, lead: int) -> UOp:
+    """Axes of size 1 come and go; the others stay, those along which the factor repeats too."""
+    kept = [size for size, full in zip(node.shape[lead:], step.src[0].shape, strict=True) if full != 1]
+    shape = [*node.shape[:lead]]
+    for full in step.shape:
+        shape.append(1 if full == 1 else kept.pop(0))
+    assert prod(shape) == prod(node.shape)
+    return reshape(node, tuple(shape))
