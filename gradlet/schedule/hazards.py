@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Final
 
 from gradlet.graph.node import UOp, mk, toposort
@@ -28,6 +29,8 @@ from gradlet.schedule.moves import (
 from gradlet.schedule.overwrites import read_box, scatter_of, shorten
 
 _WRITING: Final = 1 << Op.WRITE | 1 << Op.SCATTER
+# A write of at most this part of a version is undone for readers that come after it, rather than kept out of place.
+UNDONE_PART: Final = 4
 # Of more views of one buffer than this that others hold, nobody asks which parts they leave free.
 MOST_BOXES: Final = 16
 
@@ -97,8 +100,10 @@ class Held:
 def place_writes(roots: Sequence[UOp], live: Sequence[UOp] = (), guards: Collection[UOp] = ()) -> Effects:
     """Decide every WRITE and SCATTER of a graph.
 
-    Starts by writing in place wherever memory allows. Where that would need an order that does not exist (a reader of
-    the old version that itself depends on the write), that write gets memory of its own and everything is tried again.
+    Starts by writing in place wherever memory allows. Where that would need an order that does not exist (a late
+    reader: one of the old version that itself depends on the write), everything is tried again: the elements that a
+    small write changes are saved before it, and late readers take them from there; a large write gets memory of its
+    own.
 
     Args:
         roots: graphs to compute.
@@ -111,12 +116,17 @@ def place_writes(roots: Sequence[UOp], live: Sequence[UOp] = (), guards: Collect
     wanted = [shorter[r] for r in roots]
     held, extra = held_nodes(wanted, [shorter[n] for n in live])
     given_up: set[UOp] = set()
+    late: dict[UOp, list[UOp]] = {}
     while True:
-        attempt = _Attempt([*wanted, *extra], held, given_up, guards)
+        attempt = _Attempt([*wanted, *extra], held, given_up, late, guards)
         culprit = attempt.run()
         if culprit is None:
             break
-        given_up.add(culprit)
+        readers = [] if culprit in late else attempt.late_readers(culprit)
+        if readers:
+            late[culprit] = readers
+        else:
+            given_up.add(culprit)
     new = attempt.new
     found = set(extra)
     asked = set(roots)
@@ -167,11 +177,15 @@ def held_nodes(roots: Sequence[UOp], live: Sequence[UOp]) -> tuple[Held, list[UO
 
 @dataclass
 class _Attempt:
-    """One try: rewrite the graph with the writes in `given_up` not in place, then look for cycles."""
+    """One try: rewrite the graph with the writes in `given_up` not in place, then look for cycles.
+
+    `late` has for a write the readers of the version before it that come after it.
+    """
 
     wanted: Sequence[UOp]
     held: Held
     given_up: set[UOp]
+    late: dict[UOp, list[UOp]]
     guards: Collection[UOp]
     new: dict[UOp, UOp] = field(default_factory=dict)
     versions: dict[UOp, UOp] = field(default_factory=dict)
@@ -183,6 +197,7 @@ class _Attempt:
     below: dict[UOp, tuple[UOp, bool]] = field(default_factory=dict)  # the memory of a version, and whether renumbered
     olds: dict[UOp, list[UOp]] = field(default_factory=dict)  # new op -> the old nodes it stands for
     held_new: set[UOp] = field(default_factory=set)  # what the held nodes became
+    origins: dict[UOp, list[UOp]] = field(default_factory=dict)  # new step -> the old nodes it stands for
 
     def run(self) -> UOp | None:
         """Rewrite; returns the old node of a write that cannot be in place, None when all is well."""
@@ -190,9 +205,15 @@ class _Attempt:
         self.old_nodes = set(order)
         self.chained = {whole_root_of(n.src[0]) for n in order if n.op is Op.WRITE}
         self.scatter_targets = _scatters_in_place(order)
+        undone: dict[UOp, list[UOp]] = {}
+        for writer, readers in self.late.items():
+            for reader in readers:
+                undone.setdefault(reader, []).append(writer)
         new = self.new
         for node in order:
             src = tuple([new[s] for s in node.src])
+            for writer in undone.get(node, ()):
+                src = tuple([self.undo(s, writer) for s in src])
             if node.op is Op.WRITE:
                 new[node] = self.write(node, src)
             elif node.op is Op.SCATTER:
@@ -203,7 +224,34 @@ class _Attempt:
                 new[node] = node
             if node in self.held.nodes:
                 self.held_new.add(new[node])
+            if node.op not in MOVEMENT:
+                self.origins.setdefault(root_of(new[node]), []).append(node)
         return self.find_cycle()
+
+    def undo(self, operand: UOp, writer: UOp) -> UOp:
+        """An operand that shows the version before an in-place write, from the version after it and what was saved."""
+        after = root_of(self.new[writer]) if writer in self.new else None
+        if after is None or after.op is not Op.WRITE or root_of(operand) is not self.versions.get(after):
+            return operand
+        version, view, _ = after.src
+        saved = mk(Op.CONTIGUOUS, view.dtype, (view,), None)
+        before = select(after, chain_to(view, version), saved)
+        return replay(chain_to(operand, version), before)
+
+    def late_readers(self, culprit: UOp) -> list[UOp]:
+        """The readers of what a small write changes that depend on the write themselves; none if it is large."""
+        op = root_of(self.new[culprit])
+        if op.op is not Op.WRITE or op not in self.before:
+            return []
+        if prod(op.src[1].shape) * UNDONE_PART > prod(op.shape):
+            return []
+        below = {op}
+        for node in toposort([self.new[w] for w in self.wanted]):
+            if not below.isdisjoint(node.src):
+                below.add(node)
+        late = [r for r in self.before[op] if r in below]
+        found = [old for r in late for old in self.origins.get(r, ())]
+        return found if all(r in self.origins for r in late) else []
 
     def may_overwrite(self, version: UOp, box: Box) -> bool:
         """Whether nobody outside this schedule needs a box of the version, and no other write took the version."""

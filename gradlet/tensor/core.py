@@ -313,9 +313,7 @@ class LazyTensor(NeuralMixin):
             node = mk(Op.ADD, dtype, (mk(_CAST, dtype, (zero,), None), node), None)
         place = foreign(device)
         if place is not None:
-            # What is added to a value on the device is computed there.
-            there = zero_on(place).cast(dtype).uop
-            node = mk(Op.OR if dtype is _BOOL else _ADD, dtype, (there, spread(node, (), (), True)), None)
+            node = computed_on(place, spread(node, (), (), True))
         return wrap(spread(node, (), shape, True), place)
 
     @classmethod
@@ -566,6 +564,12 @@ def foreign(device: str | None) -> str | None:
 def zero_on(place: str) -> Any:
     """An int32 zero without axes that lives on a device: what is added to it is computed there."""
     return _class.counter(1, place).reshape(())
+
+
+def computed_on(place: str, node: UOp) -> UOp:
+    """A value that any device can make, made on this one: what is added to a value on a device is computed there."""
+    there = spread(zero_on(place).cast(node.dtype).uop, (), node.shape, True)
+    return mk(Op.OR if node.dtype is _BOOL else _ADD, node.dtype, (there, node), None)
 
 
 def in_memory(memory: Any, dtype: DType, shape: Shape, device: str, copy: bool) -> Any:

@@ -6,15 +6,17 @@ into the tensors that the view was taken from; other views of them keep what the
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import DeviceError, DTypeError, ShapeError
 from gradlet.ops.movement import operand
 from gradlet.ops.op import Op
 from gradlet.tensor import writes
-from gradlet.tensor.core import LazyTensor, common_place, is_operand
+from gradlet.tensor.core import LazyTensor, common_place, computed_on, foreign, is_operand
 from gradlet.tensor.nodes import spread
+
+_MEMORY: Final = 1 << Op.BUFFER | 1 << Op.COPY
 
 
 class Writing(LazyTensor):
@@ -88,6 +90,9 @@ class Writing(LazyTensor):
         path = [*steps, *inner]
         writes.check_writable(path, "write")
         owner.uop = writes.store(owner.uop, path, node)
+        place = foreign(owner._place)
+        if place is not None and not owner.uop.mask & _MEMORY:
+            owner.uop = computed_on(place, owner.uop)  # nothing of the old value is left that says where it is
         if owner._place is None:
             owner._place = value._place
         for holder, depth in [*holders[1:], (self, len(steps))] if holders else []:

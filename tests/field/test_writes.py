@@ -173,3 +173,12 @@ def test_two_tensors_written_from_each_other() -> None:
     Tensor.realize(x, y)
     np.testing.assert_allclose(x.numpy(), np.sqrt([21.0, 41.0]) * 2, rtol=1e-6)
     np.testing.assert_allclose(y.numpy(), [6.0, 10.5], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
+def test_a_constant_written_over_everything_stays_on_the_device(dtype: str) -> None:
+    for x in (Tensor.full((3,), 1, dtype=dtype, device="PYTHON"), Tensor([1, 0, 1], "PYTHON", dtype) == 0):
+        x[:] = 1
+        x.realize()
+        assert x.device == "PYTHON"
+        assert x.tolist() == [1, 1, 1]

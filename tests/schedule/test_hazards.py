@@ -203,6 +203,13 @@ def grid() -> UOp:
     return tensor(3, 3)
 
 
+def new_sizes(schedule: Any) -> list[int]:
+    """Elements of every buffer that the schedule made: it is younger than those of the graph."""
+    old = max(n.arg.number for n in toposort(schedule.results) if n.op is Op.BUFFER)
+    used = {b for call in schedule.calls for b in call.buffers}
+    return sorted([b.arg.size for b in used if b.arg.number > old])
+
+
 def written_buffers(schedule: Any) -> set[UOp]:
     return {c.buffers[s] for c in schedule.calls for s in c.written}
 
@@ -228,7 +235,25 @@ def test_permuted_self_read_is_not_overwritten_early() -> None:
 def test_overlapping_slices_go_through_a_temporary() -> None:
     t = tensor(8)
     schedule = check([write(t, shrink(t, (1, 6)), shrink(t, (0, 5)))])
-    assert kernels(schedule) == 2
+    assert new_sizes(schedule) == [5]
+
+
+def test_slices_that_do_not_overlap_need_no_temporary() -> None:
+    t = tensor(8)
+    schedule = check([write(t, shrink(t, (0, 4)), shrink(t, (4, 8)))])
+    assert kernels(schedule) == 1 and new_sizes(schedule) == []
+    grid = tensor(4, 6)
+    left, right = shrink(grid, (0, 4), (0, 3)), shrink(grid, (0, 4), (3, 6))
+    schedule = check([write(grid, left, right * 2.0 + 1)])
+    assert kernels(schedule) == 1 and new_sizes(schedule) == []
+    even, odd = stride(grid, 1, 2), stride(shrink(grid, (0, 4), (1, 6)), 1, 2)
+    schedule = check([write(grid, odd, flip(even, 0))])
+    assert kernels(schedule) == 1 and new_sizes(schedule) == []
+
+
+def test_writing_what_is_there_is_nothing() -> None:
+    t = tensor(8)
+    assert check([write(t, shrink(t, (2, 6)), shrink(t, (2, 6)))]).calls == ()
 
 
 @pytest.mark.parametrize("order", [0, 1])
@@ -244,6 +269,73 @@ def test_live_reader_keeps_the_old_values() -> None:
     t = grid()
     schedule = check([write(t, shrink(t, (0, 1), (0, 3)), UOp.const(dtypes.float32, 9))], live=[t + 10])
     assert t.src[0] not in written_buffers(schedule)
+
+
+def test_live_view_of_other_elements_hinders_nothing() -> None:
+    t = tensor(8, 4)
+    top, row = shrink(t, (0, 4), (0, 4)), shrink(t, (5, 6), (0, 4))
+    schedule = check([write(t, row, UOp.const(dtypes.float32, 9))], live=[top, top + 10, shrink(t, (6, 8), (0, 4))])
+    assert written_buffers(schedule) == {t.src[0]} and new_sizes(schedule) == []
+
+
+def test_live_view_of_the_first_of_two_writes() -> None:
+    """Later writes of a chain run in the same memory as the first one."""
+    t = tensor(8, 4)
+    first = write(t, shrink(t, (5, 6), (0, 4)), UOp.const(dtypes.float32, 1))
+    second = write(first, shrink(first, (0, 1), (0, 4)), UOp.const(dtypes.float32, 2))
+    check([second], live=[shrink(t, (0, 4), (0, 4))])
+
+
+def test_cached_schedules_know_which_parts_others_hold() -> None:
+    for kept, size in (((0, 4), 0), ((4, 8), 1), ((0, 4), 0)):
+        t = tensor(8, 4)
+        writer = write(t, shrink(t, (5, 6), (0, 4)), UOp.const(dtypes.float32, 9))
+        schedule = check([writer], live=[shrink(t, kept, (0, 4))])
+        assert len(new_sizes(schedule)) == size
+
+
+def test_reader_of_other_elements_needs_no_order() -> None:
+    t = tensor(8, 4)
+    reader = shrink(t, (0, 4), (0, 4)) * 2.0
+    writer = write(t, shrink(t, (5, 6), (0, 4)), UOp.const(dtypes.float32, 9))
+    assert not any(place_writes([reader, writer]).before.values())
+    meets = write(t, shrink(t, (3, 4), (0, 4)), UOp.const(dtypes.float32, 9))
+    assert list(place_writes([reader, meets]).before.values()) == [[reader]]
+
+
+def test_reader_waits_for_the_first_write_that_reaches_it() -> None:
+    t = tensor(8, 4)
+    reader = shrink(t, (0, 4), (0, 4)) * 2.0
+    first = write(t, shrink(t, (5, 6), (0, 4)), UOp.const(dtypes.float32, 9))
+    second = write(first, shrink(first, (3, 4), (0, 4)), UOp.const(dtypes.float32, 8))
+    effects = place_writes([reader, second])
+    assert [len(r) for r in effects.before.values()] == [0, 1]
+
+
+def test_reads_pass_by_writes_that_do_not_reach_them() -> None:
+    t = tensor(8, 4)
+    writer = write(t, shrink(t, (5, 6), (0, 4)), UOp.const(dtypes.float32, 9))
+    schedule = check([shrink(writer, (0, 4), (0, 4)) * 2.0])
+    assert kernels(schedule) == 1 and t.src[0] not in written_buffers(schedule)
+    check([shrink(writer, (0, 4), (0, 4)) * 2.0, writer])
+
+
+def test_writes_that_are_written_over_are_left_out() -> None:
+    t = tensor(8, 4)
+    first = write(t, shrink(t, (2, 4), (0, 4)), UOp.const(dtypes.float32, 1))
+    second = write(first, shrink(first, (2, 5), (0, 4)), UOp.const(dtypes.float32, 2))
+    assert kernels(check([second])) == 1 and len(place_writes([second]).versions) == 1
+    assert t.src[0] in written_buffers(check([second, first * 2.0]))
+    partly = write(first, shrink(first, (3, 5), (0, 4)), UOp.const(dtypes.float32, 2))
+    assert len(place_writes([partly]).versions) == 2
+    check([second], live=[first])
+
+
+def test_late_reader_of_a_small_write_takes_what_was_saved() -> None:
+    t = tensor(16, 4)
+    writer = write(t, shrink(t, (2, 3), (0, 4)), UOp.const(dtypes.float32, 9))
+    schedule = check([total(t * writer, 0, 1), writer])
+    assert t.src[0] in written_buffers(schedule) and max(new_sizes(schedule)) == 4
 
 
 def test_late_reader_makes_the_write_go_elsewhere() -> None:

@@ -82,7 +82,7 @@ class Program:
 
     def instruction(self) -> None:
         kind = self.random.choice(
-            ["write", "write", "write", "add", "assign", "swap", "shift", "rows", "view", "view", "new", "new",
+            ["write", "write", "write", "add", "assign", "swap", "shift", "rows", "late", "view", "view", "new", "new",
              "realize", "read", "drop"]
         )  # fmt: skip
         which = self.random.randrange(len(self.variables))
@@ -221,6 +221,17 @@ class Program:
             result[row] = values
         target.store(numbers(target.array), result)
 
+    def late(self, which: int) -> None:
+        """A value of what was there before a write and of what is there after it."""
+        target = self.variables[which]
+        old = target.array
+        index = self.box(old.shape) if self.random.random() < 0.3 else (self.random.randrange(old.shape[0]),)
+        positions = numbers(old)[index]
+        how, new = self.value(positions.shape)
+        self.code.append(("late", which, index, how))
+        target.store(positions, new)
+        self.variables.append(Value(old * np.int32(3) + target.array))
+
     def view(self, which: int) -> None:
         steps, positions = self.view_of(which)
         if len(self.variables) > 6 or any(s[0] == "flip" for s in steps):
@@ -327,6 +338,11 @@ class Run:
             index = Tensor(np.array(chosen, np.int32), device=x.device).reshape(-1, *(1,) * (x.ndim - 1))
             x.assign(x.scatter_reduce(0, index.expand(*new.shape).contiguous(), new, "sum"))
 
+    def late(self, which: int, index: Index, how: tuple[Any, ...]) -> None:
+        before = self.tensors[which] * 3
+        self.tensors[which][index] = self.value(how)
+        self.tensors.append(before + self.tensors[which])
+
     def view(self, which: int, steps: Sequence[Any]) -> None:
         self.tensors.append(self.shown(which, steps))
 
@@ -413,7 +429,8 @@ def reordering(rng: random.Random) -> Callable[..., Schedule]:
                 made = pipeline.make_schedule(roots, target_of, live, (), default_device)
         finally:
             pipeline.PIPELINE = usual  # type: ignore[misc]
-        return Schedule(tuple(shuffled_calls(made.calls, rng)), made.results, made.values, made.memory)
+        # Every temporary buffer has memory of its own: the places that they share are those of one order.
+        return Schedule(tuple(shuffled_calls(made.calls, rng)), made.results, made.values)
 
     return create
 
