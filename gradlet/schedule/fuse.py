@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from gradlet.base.errors import CompilerError
 from gradlet.graph.node import UOp
@@ -17,6 +17,7 @@ from gradlet.schedule.acyclic import Acyclic
 from gradlet.schedule.cells import Cell, make_cells
 from gradlet.schedule.partition import Group
 from gradlet.schedule.price import IMPOSSIBLE, Pricer, Verdict
+from gradlet.schedule.repeats import Repeats
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
 
@@ -30,21 +31,84 @@ NEIGHBOURS: Final = 16
 COPIES: Final = 8
 
 
-@dataclass
 class Kernel:
-    """A kernel in the making."""
+    """A kernel in the making.
 
-    cells: list[Cell]
-    stored: list[Cell] = field(default_factory=list)
-    verdict: Verdict = field(default_factory=lambda: Verdict(IMPOSSIBLE))
-    stamp: int = 0
-    alive: bool = True
+    Attributes:
+        cells: its cells in order.
+        stored: those whose value is written to memory.
+        price: picoseconds.
+        shape: kernels of one shape are the same, each around its own layer.
+        layer: the layer of its first cell.
+        alive: whether it is still part of the partition.
+    """
+
+    def __init__(self, cells: list[Cell], ask: Callable[[Sequence[Cell], Sequence[Cell]], Verdict]) -> None:
+        self.cells = cells
+        self.stored: list[Cell] = []
+        self.price = IMPOSSIBLE
+        self.shape = -1
+        self.layer = 0
+        self.alive = True
+        self._ask = ask
+        self._verdict: Verdict | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """All that is known of its price; asked for only where the price alone does not do."""
+        if self._verdict is None:
+            self._verdict = self._ask(self.cells, self.stored)
+        return self._verdict
+
+    def become(self, cells: list[Cell], plan: Made, verdict: Verdict | None) -> None:
+        """Take over what a merge gives."""
+        self.cells = cells
+        self.stored = [cells[position] for position in plan.stored]
+        self.price = plan.price
+        self._verdict = verdict
+
+
+class Pair(NamedTuple):
+    """Two kernels, by their shapes and how many layers the second is further on."""
+
+    first: int
+    second: int
+    away: int
+
+
+@dataclass
+class Made:
+    """What a merge gives, for all pairs alike.
+
+    Attributes:
+        price: picoseconds.
+        stored: positions among its cells of those that are written to memory.
+        verdict: of the two kernels `of` for which it was asked.
+        of: numbers of these kernels.
+        shape: of the result; -1 before the first merge of this kind.
+    """
+
+    price: int
+    stored: list[int]
+    verdict: Verdict
+    of: tuple[int, int]
+    shape: int = -1
 
 
 class Search:
-    """Greedy search over partitions."""
+    """Greedy search over partitions.
 
-    def __init__(self, steps: Steps, target_of: Callable[[str], Target]) -> None:
+    Every move is priced once for all layers in which it occurs (`repeats`), and made in all of them where it is legal.
+    """
+
+    def __init__(self, steps: Steps, target_of: Callable[[str], Target], replay: bool = True) -> None:
+        """Start with a kernel a cell.
+
+        Args:
+            steps: the graph.
+            target_of: facts about a device by its name.
+            replay: whether equal layers share prices; without, the result is the same.
+        """
         self.steps = steps
         self.pricers: dict[str, Pricer] = {}
         self.target_of = target_of
@@ -52,15 +116,33 @@ class Search:
             self.graph = self.connect(make_cells(steps, target_of))
         except CompilerError:
             self.graph = self.connect(make_cells(steps, target_of, careful=True))
-        self.owner = list(range(len(self.cells)))
-        self.kernels = [Kernel([cell]) for cell in self.cells]
-        self.siblings = self.find_siblings()
+        count = len(self.cells)
+        repeats = Repeats(self.cells, steps, self.home) if replay else None
+        self.classes = repeats.classes if repeats is not None else list(range(count))
+        self.layers = repeats.layers if repeats is not None else [0] * count
         self.copied: set[int] = set()  # cells that every kernel which needs them computes itself
         self.readers = {r for first in steps.before.values() for r in first}
-        self.heap: list[tuple[int, int, int, int, int]] = []
-        for kernel in self.kernels:
-            kernel.stored = self.stored_cells(kernel.cells)
-            kernel.verdict = self.price(kernel.cells, kernel.stored)
+        self.shapes: dict[object, int] = {}
+        self.by_shape: list[dict[int, int]] = []  # shape -> layer -> number of the kernel
+        self.gains: dict[Pair, int] = {}
+        self.made: dict[Pair, Made] = {}
+        self.copies: dict[object, list[Made] | None] = {}
+        self.nests: dict[int, list[int]] = {}
+        self.waiting: set[Pair] = set()
+        self.heap: list[tuple[int, int, int, Pair]] = []
+        self.owner = list(range(count))
+        self.kernels = [Kernel([cell], self.price) for cell in self.cells]
+        self.siblings = self.find_siblings()
+        known: dict[int, Made] = {}
+        for number, kernel in enumerate(self.kernels):
+            shape = self.shape_of(kernel.cells)
+            made = known.get(shape)
+            if made is None:
+                stored = self.stored_cells(kernel.cells)
+                verdict = self.price(kernel.cells, stored)
+                made = known[shape] = Made(verdict.price, [0] if stored else [], verdict, (number, number), shape)
+            kernel.become(kernel.cells, made, made.verdict if made.of[0] == number else None)
+            self.register(number, shape)
 
     def connect(self, cells: list[Cell]) -> Acyclic:
         """Take these cells, and say which has to run before which.
@@ -102,10 +184,44 @@ class Search:
     def merge_all(self) -> None:
         """Make the merges on the heap, best first."""
         while self.heap:
-            _, first, second, stamp_first, stamp_second = heapq.heappop(self.heap)
-            a, b = self.kernels[first], self.kernels[second]
-            if a.alive and b.alive and a.stamp == stamp_first and b.stamp == stamp_second:
-                self.merge(first, second)
+            pair = heapq.heappop(self.heap)[-1]
+            self.waiting.discard(pair)
+            merged = [first for first, second in self.occurrences(pair) if self.merge(first, second, pair)]
+            for number in merged:
+                for other in self.neighbours(number):
+                    self.propose(number, other)
+
+    # repeated layers
+    def shape_of(self, cells: Sequence[Cell]) -> int:
+        """The number of a shape: classes of the cells, and how far their layers are apart."""
+        classes, layers, copied = self.classes, self.layers, self.copied
+        base = layers[cells[0].number]
+        key = tuple([(classes[c.number], layers[c.number] - base, c.number in copied) for c in cells])
+        found = self.shapes.setdefault(key, len(self.shapes))
+        if found == len(self.by_shape):
+            self.by_shape.append({})
+        return found
+
+    def register(self, number: int, shape: int) -> None:
+        """Note the shape of a kernel, as it is now."""
+        kernel = self.kernels[number]
+        kernel.shape = shape
+        kernel.layer = self.layers[kernel.cells[0].number]
+        self.by_shape[shape][kernel.layer] = number
+
+    def forget(self, number: int) -> None:
+        """A kernel is no longer what it was."""
+        kernel = self.kernels[number]
+        del self.by_shape[kernel.shape][kernel.layer]
+
+    def occurrences(self, pair: Pair) -> list[tuple[int, int]]:
+        """All pairs of kernels of these shapes that are so many layers apart, in order."""
+        firsts, seconds, away = self.by_shape[pair.first], self.by_shape[pair.second], pair.away
+        if len(firsts) <= len(seconds):
+            found = [(n, seconds[layer + away]) for layer, n in firsts.items() if layer + away in seconds]
+        else:
+            found = [(firsts[layer - away], n) for layer, n in seconds.items() if layer - away in firsts]
+        return sorted(found)
 
     # prices
     def price(self, cells: Sequence[Cell], stored: Sequence[Cell]) -> Verdict:
@@ -129,15 +245,16 @@ class Search:
             or (c.number not in self.copied and any(u not in numbers for u in self.users[c.number]))
         ]
 
-    def merged(self, first: int, second: int) -> tuple[list[Cell], list[Cell], Verdict]:
-        """What merging two kernels would give."""
-        return self.joined([*self.kernels[first].cells, *self.kernels[second].cells])
-
     def joined(self, parts: Sequence[Cell]) -> tuple[list[Cell], list[Cell], Verdict]:
         """These cells as one kernel."""
-        cells = [c for _, c in sorted({c.number: c for c in parts}.items())]
+        cells = in_order(parts)
         stored = self.stored_cells(cells)
         return cells, stored, self.price(cells, stored)
+
+    def make(self, first: int, second: int) -> Made:
+        """What merging two kernels would give."""
+        cells, stored, verdict = self.joined([*self.kernels[first].cells, *self.kernels[second].cells])
+        return Made(verdict.price, positions(stored, cells), verdict, (first, second))
 
     # moves
     def propose(self, first: int, second: int) -> None:
@@ -147,24 +264,43 @@ class Search:
         if first > second:
             first, second = second, first
         a, b = self.kernels[first], self.kernels[second]
-        if self.steps.devices[a.cells[0].root] != self.steps.devices[b.cells[0].root]:
+        pair = Pair(a.shape, b.shape, b.layer - a.layer)
+        if pair in self.waiting:
             return
-        gain = a.verdict.price + b.verdict.price - self.merged(first, second)[2].price
+        gain = self.gains.get(pair)
+        if gain is None:
+            gain = 0
+            if self.steps.devices[a.cells[0].root] == self.steps.devices[b.cells[0].root]:
+                made = self.make(first, second)
+                gain = a.price + b.price - made.price
+                if gain >= MIN_GAIN:
+                    self.made[pair] = made
+            self.gains[pair] = gain
         if gain >= MIN_GAIN:
-            heapq.heappush(self.heap, (-gain, first, second, a.stamp, b.stamp))
+            self.waiting.add(pair)
+            heapq.heappush(self.heap, (-gain, first, second, pair))
 
-    def merge(self, first: int, second: int) -> None:
-        """Merge `second` into `first` unless a cycle forbids it, and try the neighbours of the result."""
-        if not self.graph.merge(first, second):
-            return
+    def merge(self, first: int, second: int, pair: Pair) -> bool:
+        """Merge `second` into `first`, unless they have changed or a cycle forbids it."""
         a, b = self.kernels[first], self.kernels[second]
-        a.cells, a.stored, a.verdict = self.merged(first, second)
-        a.stamp += 1
+        if not (a.alive and b.alive) or (a.shape, b.shape) != (pair.first, pair.second):
+            return False
+        if not self.graph.merge(first, second):
+            return False
+        self.forget(first)
+        self.forget(second)
         b.alive = False
         for cell in b.cells:
             self.owner[cell.number] = first
-        for other in self.neighbours(first):
-            self.propose(first, other)
+        made = self.made[pair]
+        work = self.steps.work
+        work.merges += 1
+        work.replayed += made.of != (first, second)
+        a.become(in_order([*a.cells, *b.cells]), made, made.verdict if made.of == (first, second) else None)
+        if made.shape < 0:
+            made.shape = self.shape_of(a.cells)
+        self.register(first, made.shape)
+        return True
 
     def copy_into_users(self) -> bool:
         """Let the users of an element-wise kernel compute it themselves, where that is cheaper than storing it."""
@@ -173,16 +309,21 @@ class Search:
             users = list(self.graph.after[number])
             if not kernel.alive or not 2 <= len(users) <= COPIES or not self.is_copyable(kernel):
                 continue
-            before = kernel.verdict.price + sum(self.kernels[u].verdict.price for u in users)
-            self.copied.update(c.number for c in kernel.cells)
-            made = [self.joined([*kernel.cells, *self.kernels[u].cells]) for u in users]
-            if before - sum(verdict.price for _, _, verdict in made) < MIN_GAIN:
-                self.copied.difference_update(c.number for c in kernel.cells)
+            key = (kernel.shape, *[(self.kernels[u].shape, self.kernels[u].layer - kernel.layer) for u in users])
+            if key not in self.copies:
+                self.copies[key] = self.make_copies(number, users)
+            made = self.copies[key]
+            if made is None:
                 continue
-            for user, (cells, stored, verdict) in zip(users, made, strict=True):
+            self.copied.update(c.number for c in kernel.cells)
+            for user, one in zip(users, made, strict=True):
                 target = self.kernels[user]
-                target.cells, target.stored, target.verdict = cells, stored, verdict
-                target.stamp += 1
+                self.forget(user)
+                target.become(
+                    in_order([*kernel.cells, *target.cells]), one, one.verdict if one.of == (number, user) else None
+                )
+                self.register(user, self.shape_of(target.cells))
+            self.forget(number)
             kernel.alive = False
             self.graph.hand_down(number)
             for user in users:
@@ -190,6 +331,18 @@ class Search:
                     self.propose(user, other)
             changed = True
         return changed
+
+    def make_copies(self, number: int, users: Sequence[int]) -> list[Made] | None:
+        """What each user would be if it computed a kernel itself; None when that is not cheaper."""
+        kernel = self.kernels[number]
+        before = kernel.price + sum(self.kernels[u].price for u in users)
+        self.copied.update(c.number for c in kernel.cells)
+        made: list[Made] = []
+        for user in users:
+            cells, stored, verdict = self.joined([*kernel.cells, *self.kernels[user].cells])
+            made.append(Made(verdict.price, positions(stored, cells), verdict, (number, user)))
+        self.copied.difference_update(c.number for c in kernel.cells)
+        return made if before - sum(one.price for one in made) >= MIN_GAIN else None
 
     def is_copyable(self, kernel: Kernel) -> bool:
         """Whether a kernel is element-wise, nobody asked for its values, and only data ties it to its readers."""
@@ -246,16 +399,35 @@ class Search:
 
     def nest(self, kernel: Kernel) -> list[tuple[int, int]]:
         """Output loops, outermost first: those in the smallest sets of the chain, else as the outputs have them."""
-        if kernel.verdict.chain == () and len(kernel.stored) <= 1:
-            return []
         loops: dict[int, int] = {}
         for cell in sorted(kernel.stored, key=lambda c: -len(c.kept)):
             for atom, size in cell.loops.items():
                 if atom in cell.kept:
                     loops.setdefault(atom, size)
+        found = list(loops.items())
+        order = self.nests.get(kernel.shape)
+        if order is None:
+            order = self.nests[kernel.shape] = self.nesting_order(kernel, list(loops))
+        return [found[position] for position in order]
+
+    def nesting_order(self, kernel: Kernel, loops: Sequence[int]) -> list[int]:
+        """The positions of a kernel's output loops in nesting order."""
+        if len(kernel.stored) <= 1 and kernel.verdict.chain == ():
+            return []
         levels = [*kernel.verdict.chain, kernel.verdict.outer]
 
-        def level(atom: int) -> int:
-            return next((i for i, atoms in enumerate(levels) if atom in atoms), len(levels))
+        def level(position: int) -> int:
+            return next((i for i, atoms in enumerate(levels) if loops[position] in atoms), len(levels))
 
-        return sorted(loops.items(), key=lambda loop: level(loop[0]))
+        return sorted(range(len(loops)), key=level)
+
+
+def in_order(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells by number, each once."""
+    return [c for _, c in sorted({c.number: c for c in cells}.items())]
+
+
+def positions(chosen: Sequence[Cell], cells: Sequence[Cell]) -> list[int]:
+    """Where some of the cells are among all."""
+    numbers = {c.number for c in chosen}
+    return [position for position, cell in enumerate(cells) if cell.number in numbers]
