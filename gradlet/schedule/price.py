@@ -10,6 +10,7 @@ from typing import Final
 from gradlet.ops.op import Op
 from gradlet.schedule.axes import Axes
 from gradlet.schedule.cells import MAX_OPERANDS, MAX_STEPS, NOTHING, Atoms, Cell, ViewNames, view_of
+from gradlet.schedule.reasons import Reason
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
 
@@ -50,6 +51,7 @@ class Verdict:
         traffic: bytes between memory and the cores.
         reads: operands from outside, with the bytes that are read of each and the loops they depend on.
         contraction: whether it is a matrix product or convolution.
+        reason: why it is impossible.
     """
 
     price: int
@@ -59,9 +61,10 @@ class Verdict:
     traffic: int = 0
     reads: Mapping[object, tuple[int, Atoms]] = field(default_factory=dict)
     contraction: bool = False
+    reason: Reason | None = None
 
 
-NO: Final = Verdict(IMPOSSIBLE)
+NO: Final = {reason: Verdict(IMPOSSIBLE, reason=reason) for reason in Reason}
 
 
 class Pricer:
@@ -83,21 +86,22 @@ class Pricer:
         self.steps.work.prices += 1
         if len(cells) == 1:
             return self._single(cells[0])
-        if not self._allowed(cells, stored):
-            return NO
+        forbidden = self._forbidden(cells, stored)
+        if forbidden is not None:
+            return NO[forbidden]
         depth = depths(cells)
         places, broadcasts = self._places(cells, stored, depth)
-        if places is None:
-            return NO
+        if isinstance(places, Reason):
+            return NO[places]
         chain = sorted(broadcasts, key=len)
         reduces = [c for c in cells if c.reduce is not None]
         for smaller, larger in zip(chain, chain[1:]):
             if not smaller <= larger:
-                return NO
+                return NO[Reason.CROSSED_LOOPS]
         # Loops of a broadcast result stay outside; a reduce that cuts across would compute it again and again.
         for cell in reduces:
             if any(not (b <= cell.kept or cell.kept <= b) for b in chain):
-                return NO
+                return NO[Reason.CROSSED_REDUCTION]
         outer = frozenset(stored[0].kept)
         for cell in stored[1:]:
             outer &= cell.kept
@@ -106,7 +110,7 @@ class Pricer:
         scans = [c for c in cells if c.root.op is Op.SCAN]
         if scans:
             if not scans_fit(scans, cells, chain, self.steps.axes):
-                return NO
+                return NO[Reason.SCANS]
             outer -= scans[0].sequential
         return self._add_up(cells, stored, places, depth, outer, chain)
 
@@ -122,35 +126,39 @@ class Pricer:
         traffic = sum(count for count, _ in sources.values()) + cell.out_bytes
         return self._verdict(work, traffic, width, cell.contraction, cell.kept, (), sources)
 
-    def _allowed(self, cells: Sequence[Cell], stored: Sequence[Cell]) -> bool:
+    def _forbidden(self, cells: Sequence[Cell], stored: Sequence[Cell]) -> Reason | None:
         """What no price can buy: too large, special steps, two contractions, hazards."""
         steps = self.steps
         if sum(len(c.members) for c in cells) > MAX_STEPS:
-            return False
+            return Reason.STEPS
         inside = {c.root for c in cells}
         sources = {r.source for c in cells for r in c.reads if r.source not in inside}
         if len(sources) + len(stored) > min(MAX_OPERANDS, self.target.max_args):
-            return False
-        if any(c.root.op in ALONE_OPS for c in cells) or evaluations(cells) > MAX_EVALUATIONS:
-            return False
+            return Reason.OPERANDS
+        if any(c.root.op in ALONE_OPS for c in cells):
+            return Reason.ALONE
+        if evaluations(cells) > MAX_EVALUATIONS:
+            return Reason.CODE
         contractions = [c for c in cells if c.contraction]
         if contractions:
-            if len(contractions) > 1 or any(c.reduce is not None and not c.contraction for c in cells):
-                return False
+            if len(contractions) > 1:
+                return Reason.TWO_CONTRACTIONS
+            if any(c.reduce is not None and not c.contraction for c in cells):
+                return Reason.CONTRACTION_AND_REDUCTION
             if any(c.kept != contractions[0].kept for c in stored):
-                return False
+                return Reason.CONTRACTION_LOOPS
         for cell in cells:
             writer = cell.root
             version = steps.versions.get(writer)
             if version is None:
                 continue
             if version in inside:
-                return False
+                return Reason.OVERWRITES_OWN_VERSION
             if writer.op is Op.WRITE and any(r.source is writer for c in cells for r in c.reads):
-                return False
+                return Reason.READS_OWN_WRITE
             if not self._reads_in_step(cell, cells):
-                return False
-        return True
+                return Reason.OUT_OF_STEP
+        return None
 
     def _reads_in_step(self, writer: Cell, cells: Sequence[Cell]) -> bool:
         """Whether every reader of what `writer` overwrites reads exactly the element that is written then."""
@@ -173,7 +181,7 @@ class Pricer:
 
     def _places(
         self, cells: Sequence[Cell], stored: Sequence[Cell], depth: dict[int, int]
-    ) -> tuple[dict[int, dict[tuple[int, Atoms], Place]] | None, set[Atoms]]:
+    ) -> tuple[dict[int, dict[tuple[int, Atoms], Place]] | Reason, set[Atoms]]:
         """Where each cell is computed, and the kept loops of reduces whose result is used along further loops."""
         by_root = {c.root: c for c in cells}
         users: dict[int, list[tuple[Cell, bool]]] = {c.number: [] for c in cells}
@@ -197,21 +205,28 @@ class Pricer:
                     mine[key] = Place(key, loops, user.points, user.contraction, user.number)
                 else:
                     mine.update(places[user.number])
-            if not mine or (cell.reduce is not None and not self._reduce_fits(cell, mine, broadcasts)):
-                return None, broadcasts
+            misfit = Reason.UNUSED if not mine else None
+            if cell.reduce is not None and mine:
+                misfit = self._reduce_misfit(cell, mine, broadcasts)
+            if misfit is not None:
+                return misfit, broadcasts
             places[cell.number] = mine
         return places, broadcasts
 
-    def _reduce_fits(self, cell: Cell, mine: dict[tuple[int, Atoms], Place], broadcasts: set[Atoms]) -> bool:
-        """Whether a reduce is computed once per element at every place that needs it."""
+    def _reduce_misfit(self, cell: Cell, mine: dict[tuple[int, Atoms], Place], broadcasts: set[Atoms]) -> Reason | None:
+        """Why a reduce is not computed once per element at every place that needs it, or None."""
         for place in mine.values():
-            if place.contraction or not cell.kept <= place.atoms:
-                return False
+            if place.contraction:
+                return Reason.REDUCTION_IN_CONTRACTION
+            if not cell.kept <= place.atoms:
+                return Reason.REDUCTION_AGAIN
             if place.atoms != cell.kept:
                 if cell.contraction:
-                    return False
+                    return Reason.CONTRACTION_AGAIN
                 broadcasts.add(cell.kept)
-        return not (cell.contraction and (len(mine) > 1 or next(iter(mine.values())).key[0]))
+        if cell.contraction and (len(mine) > 1 or next(iter(mine.values())).key[0]):
+            return Reason.CONTRACTION_AGAIN
+        return None
 
     def _add_up(
         self,
