@@ -229,6 +229,10 @@ class IndexMixin(CreateMixin):
         for axis in axes:
             size = self.shape[axis]
             number = tensors[axis]
+            if number.dtype.kind == "x":
+                if len(axes) == 1:
+                    return number  # a variable itself, which nothing has to compute
+                number = number.cast(dtypes.uint64 if count > dtypes.int32.max else dtypes.uint32)
             if number.dtype.itemsize < 4 or wide is dtypes.int64:
                 number = number.cast(wide)
             if not number.dtype.is_unsigned:

@@ -201,8 +201,7 @@ class Tensor(Casts, Values, Gradients, Writing, public=True):
     def variable_part(self, part: Any, size: int_type, axis: int_type) -> tuple[Tensor, int_type | None]:
         """An index by variables on an axis of `size`: its first position, and how many from there on."""
         start, count = variable_index.first_and_count(part, size, axis)
-        wide = dtypes.uint64 if size > 2**32 else dtypes.uint32
-        return wrap(node_cast(start, wide), None), count
+        return wrap(start, None), count
 
     def mask_positions(self, mask: Any) -> tuple[list[Tensor], Shape]:
         """For a bool mask the index tensor of each of its axes, and its shape; for other values none."""
