@@ -7,9 +7,10 @@ A merge is accepted only if it lowers the total price, so the result never costs
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from gradlet.base.errors import CompilerError
 from gradlet.graph.node import UOp
@@ -17,7 +18,7 @@ from gradlet.schedule.acyclic import Acyclic
 from gradlet.schedule.cells import Cell, make_cells
 from gradlet.schedule.partition import Group
 from gradlet.schedule.price import IMPOSSIBLE, Pricer, Verdict
-from gradlet.schedule.repeats import Repeats
+from gradlet.schedule.repeats import Pair, Repeats, Shapes
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
 
@@ -54,6 +55,12 @@ class Kernel:
         self._verdict: Verdict | None = None
 
     @property
+    def sources(self) -> dict[UOp, None]:
+        """What it reads from outside."""
+        own = {c.root for c in self.cells}
+        return {r.source: None for c in self.cells for r in c.reads if r.source not in own}
+
+    @property
     def verdict(self) -> Verdict:
         """All that is known of its price; asked for only where the price alone does not do."""
         if self._verdict is None:
@@ -66,14 +73,6 @@ class Kernel:
         self.stored = [cells[position] for position in plan.stored]
         self.price = plan.price
         self._verdict = verdict
-
-
-class Pair(NamedTuple):
-    """Two kernels, by their shapes and how many layers the second is further on."""
-
-    first: int
-    second: int
-    away: int
 
 
 @dataclass
@@ -122,8 +121,7 @@ class Search:
         self.layers = repeats.layers if repeats is not None else [0] * count
         self.copied: set[int] = set()  # cells that every kernel which needs them computes itself
         self.readers = {r for first in steps.before.values() for r in first}
-        self.shapes: dict[object, int] = {}
-        self.by_shape: list[dict[int, int]] = []  # shape -> layer -> number of the kernel
+        self.shapes = Shapes()
         self.gains: dict[Pair, int] = {}
         self.made: dict[Pair, Made] = {}
         self.copies: dict[object, list[Made] | None] = {}
@@ -186,7 +184,7 @@ class Search:
         while self.heap:
             pair = heapq.heappop(self.heap)[-1]
             self.waiting.discard(pair)
-            merged = [first for first, second in self.occurrences(pair) if self.merge(first, second, pair)]
+            merged = [first for first, second in self.shapes.occurrences(pair) if self.merge(first, second, pair)]
             for number in merged:
                 for other in self.neighbours(number):
                     self.propose(number, other)
@@ -197,31 +195,19 @@ class Search:
         classes, layers, copied = self.classes, self.layers, self.copied
         base = layers[cells[0].number]
         key = tuple([(classes[c.number], layers[c.number] - base, c.number in copied) for c in cells])
-        found = self.shapes.setdefault(key, len(self.shapes))
-        if found == len(self.by_shape):
-            self.by_shape.append({})
-        return found
+        return self.shapes.shape(key)
 
     def register(self, number: int, shape: int) -> None:
         """Note the shape of a kernel, as it is now."""
         kernel = self.kernels[number]
         kernel.shape = shape
         kernel.layer = self.layers[kernel.cells[0].number]
-        self.by_shape[shape][kernel.layer] = number
+        self.shapes.add(number, shape, kernel.layer)
 
     def forget(self, number: int) -> None:
         """A kernel is no longer what it was."""
         kernel = self.kernels[number]
-        del self.by_shape[kernel.shape][kernel.layer]
-
-    def occurrences(self, pair: Pair) -> list[tuple[int, int]]:
-        """All pairs of kernels of these shapes that are so many layers apart, in order."""
-        firsts, seconds, away = self.by_shape[pair.first], self.by_shape[pair.second], pair.away
-        if len(firsts) <= len(seconds):
-            found = [(n, seconds[layer + away]) for layer, n in firsts.items() if layer + away in seconds]
-        else:
-            found = [(firsts[layer - away], n) for layer, n in seconds.items() if layer - away in firsts]
-        return sorted(found)
+        self.shapes.remove(kernel.shape, kernel.layer)
 
     # prices
     def price(self, cells: Sequence[Cell], stored: Sequence[Cell]) -> Verdict:
@@ -365,13 +351,19 @@ class Search:
             found.update(dict.fromkeys(list(others)[:NEIGHBOURS]))
         for cell in self.kernels[number].cells:
             for source in (*[r.source for r in cell.reads], None):
-                around = self.siblings.get(source)
-                if around is not None and len(around) > 1 and cell.number in around:
-                    position = around.index(cell.number)
-                    near = around[max(0, position - SIBLINGS) : position + SIBLINGS + 1]
-                    found.update(dict.fromkeys([self.owner[n] for n in near]))
+                found.update(dict.fromkeys([self.owner[n] for n in self.near(cell.number, source)]))
         found.pop(number, None)
         return list(found)
+
+    def near(self, cell: int, source: UOp | None) -> list[int]:
+        """The cells next to one among the siblings that read `source`, itself included."""
+        around = self.siblings.get(source)
+        if around is None:
+            return []
+        position = bisect_left(around, cell)
+        if position == len(around) or around[position] != cell:
+            return []
+        return around[max(0, position - SIBLINGS) : position + SIBLINGS + 1]
 
     def find_siblings(self) -> dict[UOp | None, list[int]]:
         """For every operand the cells for which it is a large part of what they read; under None all scalars."""

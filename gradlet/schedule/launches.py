@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final
 
 from gradlet.base import settings
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
-from gradlet.schedule.fuse import MIN_GAIN, NEIGHBOURS, SIBLINGS, Kernel, Search
-from gradlet.schedule.partition import Group, Launch, Region, single
+from gradlet.schedule.fuse import MIN_GAIN, NEIGHBOURS, Kernel, Search
+from gradlet.schedule.partition import Blocks, Group, Launch, Region, single
 from gradlet.schedule.regions import Plan, Planner
+from gradlet.schedule.repeats import Pair, Shapes
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
 
@@ -43,6 +44,8 @@ class Draft:
         plan: how the region is cut; None for a single kernel.
         tails: kernels that run on one core after the region, in order.
         price: picoseconds.
+        shape: launches of one shape are the same, each around its own layer.
+        layer: that of its first kernel.
     """
 
     main: list[Kernel]
@@ -50,7 +53,8 @@ class Draft:
     staged: list[Kernel] = field(default_factory=list)
     plan: Plan | None = None
     tails: list[Kernel] = field(default_factory=list)
-    stamp: int = 0
+    shape: int = -1
+    layer: int = 0
     alive: bool = True
 
     @property
@@ -91,7 +95,7 @@ class LaunchSearch:
         self.search = search
         self.steps = search.steps
         self.graph = search.graph
-        self.drafts = {n: Draft([k], k.verdict.price) for n, k in enumerate(search.kernels) if k.alive}
+        self.drafts = {n: Draft([k], k.price) for n, k in enumerate(search.kernels) if k.alive}
         self.owner: dict[int, list[int]] = {}  # cell -> drafts that compute it
         self.kernels_of: dict[int, list[Kernel]] = {}
         for number, draft in self.drafts.items():
@@ -99,7 +103,13 @@ class LaunchSearch:
                 self.owner.setdefault(cell.number, []).append(number)
                 self.kernels_of.setdefault(cell.number, []).append(draft.main[0])
         self.planners: dict[str, Planner] = {}
-        self.heap: list[tuple[int, int, int, int, int]] = []
+        self.shapes = Shapes()
+        self.made: dict[Pair, tuple[int, int, Draft | None]] = {}  # gain, layer of the first, what a merge gives
+        self.waiting: set[Pair] = set()
+        self.heap: list[tuple[int, int, int, Pair]] = []
+        self.formulas: dict[int, tuple[object, ...]] = {}
+        for number, draft in self.drafts.items():
+            self.register(number, draft)
 
     def run(self) -> list[Launch]:
         """All moves until none gains."""
@@ -108,11 +118,36 @@ class LaunchSearch:
                 if number < other:
                     self.propose(number, other)
         while self.heap:
-            _, first, second, stamp_first, stamp_second = heapq.heappop(self.heap)
-            a, b = self.drafts[first], self.drafts[second]
-            if a.alive and b.alive and a.stamp == stamp_first and b.stamp == stamp_second:
-                self.merge(first, second)
+            pair = heapq.heappop(self.heap)[-1]
+            self.waiting.discard(pair)
+            merged = [first for first, second in self.shapes.occurrences(pair) if self.merge(first, second, pair)]
+            for number in merged:
+                for other in self.neighbours(number):
+                    self.propose(number, other)
         return self.pack()
+
+    # repeated layers
+    def register(self, number: int, draft: Draft) -> None:
+        """Note what a launch is now, and its shape."""
+        base = draft.main[0].layer
+        parts = (draft.staged, draft.main, draft.tails)
+        key = tuple([tuple([(k.shape, k.layer - base) for k in part]) for part in parts])
+        draft.shape, draft.layer = self.shapes.shape(key), base
+        self.drafts[number] = draft
+        self.shapes.add(number, draft.shape, base)
+
+    def moved(self, draft: Draft, away: int) -> Draft:
+        """The same launch some layers on."""
+        if away == 0:
+            return replace(draft)
+        search = self.search
+
+        def there(kernels: Sequence[Kernel]) -> list[Kernel]:
+            return [search.kernels[search.shapes.at(k.shape, k.layer + away)] for k in kernels]
+
+        main = there(draft.main)
+        plan = moved_plan(draft.plan, draft.main, main) if draft.plan is not None else None
+        return replace(draft, main=main, plan=plan, staged=there(draft.staged), tails=there(draft.tails))
 
     # prices
     def planner(self, kernel: Kernel) -> Planner:
@@ -165,15 +200,20 @@ class LaunchSearch:
     # moves
     def propose(self, first: int, second: int) -> None:
         """Put a merge of two launches on the heap if it gains."""
-        if self.device(self.drafts[first].main[0]) != self.device(self.drafts[second].main[0]):
-            return
-        made = self.joined(first, second)
-        if made is None:
-            return
+        if first > second:
+            first, second = second, first
         a, b = self.drafts[first], self.drafts[second]
-        gain = a.price + b.price - made.price
-        if gain >= MIN_GAIN:
-            heapq.heappush(self.heap, (-gain, first, second, a.stamp, b.stamp))
+        pair = Pair(a.shape, b.shape, b.layer - a.layer)
+        if pair in self.waiting:
+            return
+        found = self.made.get(pair)
+        if found is None:
+            same = self.device(a.main[0]) == self.device(b.main[0])
+            made = self.joined(first, second) if same else None
+            found = self.made[pair] = a.price + b.price - made.price if made is not None else 0, a.layer, made
+        if found[0] >= MIN_GAIN:
+            self.waiting.add(pair)
+            heapq.heappush(self.heap, (-found[0], first, second, pair))
 
     def joined(self, first: int, second: int) -> Draft | None:
         """The cheapest legal way to start two launches together."""
@@ -194,37 +234,61 @@ class LaunchSearch:
         return any(d.main[0].cells[0].root.op is Op.COPY for d in drafts)
 
     def _region(self, a: Draft, b: Draft) -> Draft | None:
-        tails = [*a.tails, *b.tails]
-        if (a.tails and self.depends(b.main, a.tails)) or (b.staged and self.depends(b.staged, [*a.main, *a.tails])):
+        """Both mains as one region; if their copies of operands are in the way, with those as a stage before."""
+        if a.tails and self.depends(b.main, a.tails):
             return None
-        plan = self.region([*a.main, *b.main])
-        if plan is None:
+        if b.staged and self.depends(b.staged, [*a.main, *a.tails]):
             return None
-        price = a.price + b.price - self.main_price(a) - self.main_price(b) - self.launch(b) + plan.time
-        return Draft(self.ordered([*a.main, *b.main]), price, [*a.staged, *b.staged], plan, tails)
+        main, staged = [*a.main, *b.main], [*a.staged, *b.staged]
+        ways = [(main, staged)]
+        copies = [k for k in main if self.is_staging(k)]
+        if copies and len(copies) < len(main) and not self.depends(copies, [k for k in main if k not in copies]):
+            ways.append(([k for k in main if k not in copies], [*staged, *copies]))
+        made = [self._planned(kernels, before, [*a.tails, *b.tails]) for kernels, before in ways]
+        return min([draft for draft in made if draft is not None], key=lambda draft: draft.price, default=None)
+
+    def _planned(self, main: Sequence[Kernel], staged: list[Kernel], tails: list[Kernel]) -> Draft | None:
+        """A launch of these kernels, priced."""
+        planner = self.planner(main[0])
+        target = planner.target
+        ordered = self.ordered(main)
+        if len(ordered) == 1:
+            plan, time = None, ordered[0].price - target.launch_ps
+        else:
+            plan = self.region(ordered)
+            if plan is None:
+                return None
+            time = plan.time
+        price = target.launch_ps + time + sum(self.alone(k) for k in tails)
+        price += sum(self.stage_time(k) for k in staged) + (target.barrier_ps if staged else 0)
+        return Draft(ordered, price, staged, plan, tails)
+
+    def alone(self, kernel: Kernel) -> int:
+        """Picoseconds of a kernel on one core, without a launch."""
+        verdict = kernel.verdict
+        return self.planner(kernel).pricer.time(verdict.compute, verdict.traffic, 1)
+
+    def stage_time(self, kernel: Kernel) -> int:
+        """Picoseconds of a kernel as a stage before: on all cores if it is a copy, on one if it is a small table."""
+        if self.is_staging(kernel):
+            return kernel.price - self.planner(kernel).target.launch_ps
+        return self.alone(kernel)
 
     def _tail(self, a: Draft, b: Draft) -> Draft | None:
         if b.staged or b.plan is not None:
             return None
-        kernel = b.main[0]
-        pricer = self.planner(kernel).pricer
-        alone = pricer.time(kernel.verdict.compute, kernel.verdict.traffic, 1)
-        price = a.price + b.price - self.launch(b) - self.main_price(b) + alone
-        return Draft(a.main, price, a.staged, a.plan, [*a.tails, kernel, *b.tails])
+        price = a.price + sum(self.alone(k) for k in b.kernels)
+        return Draft(a.main, price, a.staged, a.plan, [*a.tails, *b.kernels])
 
     def _staging(self, a: Draft, b: Draft) -> Draft | None:
         if a.plan is not None or a.staged or a.tails or not self.depends(b.main, a.main):
             return None
         kernel = a.main[0]
-        planner = self.planner(kernel)
-        alone = planner.pricer.time(kernel.verdict.compute, kernel.verdict.traffic, 1)
-        if self.is_staging(kernel):
-            time = self.main_price(a) + (0 if b.staged else planner.target.barrier_ps)
-        elif alone <= planner.target.launch_ps:  # a small table
-            time = alone
-        else:
+        target = self.planner(kernel).target
+        if not self.is_staging(kernel) and self.alone(kernel) > target.launch_ps:
             return None
-        return Draft(b.main, b.price + time, [kernel, *b.staged], b.plan, b.tails)
+        price = b.price + self.stage_time(kernel) + (0 if b.staged else target.barrier_ps)
+        return Draft(b.main, price, [kernel, *b.staged], b.plan, b.tails)
 
     def is_staging(self, kernel: Kernel) -> bool:
         """Whether a kernel only copies an operand into another order, for this schedule alone."""
@@ -249,24 +313,26 @@ class LaunchSearch:
         """The price of starting a launch."""
         return self.planner(draft.main[0]).target.launch_ps
 
-    def main_price(self, draft: Draft) -> int:
-        """The price of the region alone, without the launch."""
-        return draft.plan.time if draft.plan is not None else draft.main[0].verdict.price - self.launch(draft)
-
-    def merge(self, first: int, second: int) -> None:
-        """Start two launches together unless a cycle forbids it, and try the neighbours of the result."""
-        made = self.joined(first, second)
+    def merge(self, first: int, second: int, pair: Pair) -> bool:
+        """Start two launches together, unless they have changed or a cycle forbids it."""
+        a, b = self.drafts[first], self.drafts[second]
+        if not (a.alive and b.alive) or (a.shape, b.shape) != (pair.first, pair.second):
+            return False
+        _, layer, made = self.made[pair]
         if made is None or not self.graph.merge(first, second):
-            return
-        made.stamp = self.drafts[first].stamp + 1
-        self.drafts[first] = made
-        self.drafts[second].alive = False
-        for kernel in made.kernels:
+            return False
+        work = self.steps.work
+        work.merges += 1
+        work.replayed += a.layer != layer
+        self.shapes.remove(a.shape, a.layer)
+        self.shapes.remove(b.shape, b.layer)
+        b.alive = False
+        self.register(first, self.moved(made, a.layer - layer))
+        for kernel in b.kernels:
             for cell in kernel.cells:
                 owners = self.owner[cell.number]
                 self.owner[cell.number] = list(dict.fromkeys([first if o == second else o for o in owners]))
-        for other in self.neighbours(first):
-            self.propose(first, other)
+        return True
 
     def neighbours(self, number: int) -> list[int]:
         """Launches next to one: makers and users, and those that read the same operands."""
@@ -276,11 +342,8 @@ class LaunchSearch:
         for kernel in self.drafts[number].main:
             for cell in kernel.cells:
                 for source in [r.source for r in cell.reads]:
-                    around = self.search.siblings.get(source)
-                    if around is not None and cell.number in around:
-                        place = around.index(cell.number)
-                        for near in around[max(0, place - SIBLINGS) : place + SIBLINGS + 1]:
-                            found.update(dict.fromkeys(self.owner.get(near, ())))
+                    for near in self.search.near(cell.number, source):
+                        found.update(dict.fromkeys(self.owner.get(near, ())))
         found.pop(number, None)
         return list(found)
 
@@ -314,7 +377,7 @@ class LaunchSearch:
             if target.scratch_bytes == 0 or self.is_copy(draft):
                 alone.append([number])
                 continue
-            formulas.setdefault((device, *[formula(k) for k in draft.kernels]), []).append(number)
+            formulas.setdefault((device, *[self.formula(k) for k in draft.kernels]), []).append(number)
             if draft.price - target.launch_ps < SMALL_LAUNCHES * target.launch_ps:
                 small.setdefault(device, []).append(number)
         result = alone
@@ -347,7 +410,7 @@ class LaunchSearch:
     def arguments(self, *drafts: Draft) -> int:
         """The buffers that a launch takes, at most."""
         kernels = [k for d in drafts for k in d.kernels]
-        return len({s for k in kernels for s in k.verdict.reads} | {c.root for k in kernels for c in k.stored})
+        return len({s for k in kernels for s in k.sources} | {c.root for k in kernels for c in k.stored})
 
     def result(self, drafts: Sequence[Draft]) -> Launch:
         """Some launches as one."""
@@ -377,7 +440,24 @@ class LaunchSearch:
             stages[mine].append(Region([self.search.group(kernel)]))
         return stages
 
+    def formula(self, kernel: Kernel) -> tuple[object, ...]:
+        """The ops of a kernel, whatever its sizes."""
+        found = self.formulas.get(kernel.shape)
+        if found is None:
+            found = tuple([(m.op, m.dtype, len(m.src)) for c in kernel.cells for m in c.members])
+            self.formulas[kernel.shape] = found
+        return found
 
-def formula(kernel: Kernel) -> tuple[object, ...]:
-    """The ops of a kernel, whatever its sizes."""
-    return tuple([(m.op, m.dtype, len(m.src)) for c in kernel.cells for m in c.members])
+
+def moved_plan(plan: Plan, old: Sequence[Kernel], new: Sequence[Kernel]) -> Plan:
+    """A plan for kernels of the same shapes: the loops and steps of the old ones become those of the new ones."""
+    atoms: dict[int, int] = {}
+    steps: dict[UOp, UOp] = {}
+    for before, after in zip(old, new, strict=True):
+        for one, other in zip(before.cells, after.cells, strict=True):
+            atoms.update(zip(one.loops, other.loops, strict=True))
+            steps[one.root] = other.root
+    blocks = plan.blocks
+    if blocks is not None:
+        blocks = Blocks(tuple([cut._replace(atom=atoms[cut.atom]) for cut in blocks.cuts]))
+    return replace(plan, blocks=blocks, scratch={steps[step]: None for step in plan.scratch})
