@@ -29,7 +29,7 @@ from gradlet.grad.shapes import (
     window,
 )
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import DeviceArg, Op, ReduceAxesArg, ScanArg, ScatterArg
+from gradlet.ops.op import DeviceArg, GatherArg, Op, ReduceAxesArg, ScanArg, ScatterArg, batch_axes
 
 Rule = Callable[[UOp, UOp], UOp]  # (node, gradient of the node) -> gradient of one source
 
@@ -249,12 +249,12 @@ def _stored(node: UOp) -> UOp:
 
 
 # rows by index
-def _gather(table: UOp, index: UOp) -> UOp:
-    return mk(Op.GATHER, table.dtype, (table, index))
+def _gather(table: UOp, index: UOp, batch: int = 0) -> UOp:
+    return mk(Op.GATHER, table.dtype, (table, index), GatherArg(batch) if batch else None)
 
 
-def _scatter(target: UOp, index: UOp, values: UOp, op: Op | None) -> UOp:
-    return mk(Op.SCATTER, target.dtype, (target, index, values), ScatterArg(op))
+def _scatter(target: UOp, index: UOp, values: UOp, op: Op | None, batch: int = 0) -> UOp:
+    return mk(Op.SCATTER, target.dtype, (target, index, values), ScatterArg(op, batch))
 
 
 def _over_rows(rows: UOp, like: UOp) -> UOp:
@@ -267,56 +267,58 @@ def _gather_table(node: UOp, grad: UOp) -> UOp:
     table, index = node.src
     wide = accumulator(table.dtype)  # many rows may meet in one
     zeros = filled(0, wide, table.shape)
-    return _scatter(zeros, index, grad.cast(wide), Op.ADD).cast(table.dtype)
+    return _scatter(zeros, index, grad.cast(wide), Op.ADD, batch_axes(node.arg)).cast(table.dtype)
 
 
 def _scatter_target(node: UOp, grad: UOp) -> UOp:
     target, index, values = node.src
-    op = node.arg.op
+    op, batch = node.arg
     if op is Op.ADD:
         return grad
     if op is Op.MUL:
-        return grad * _scatter(filled(1, target.dtype, target.shape), index, values, Op.MUL)
+        return grad * _scatter(filled(1, target.dtype, target.shape), index, values, Op.MUL, batch)
     if op is None:
         hit = filled(True, dtypes.bool, index.shape)
-        overwritten = _scatter(filled(False, dtypes.bool, target.shape[:1]), index, hit, None)
+        overwritten = _scatter(filled(False, dtypes.bool, target.shape[: batch + 1]), index, hit, None, batch)
         return _over_rows(overwritten, target).where(0.0, grad)
     return target.eq(node).where(_scatter_share(node, grad), 0.0)
 
 
 def _scatter_values(node: UOp, grad: UOp) -> UOp:
     target, index, values = node.src
-    op = node.arg.op
+    op, batch = node.arg
     if op is Op.ADD:
-        return _gather(grad, index)
+        return _gather(grad, index, batch)
     if op is Op.MUL:
         return _scatter_factor(node, grad)
     if op is None:
         order = reshape(positions(math.prod(index.shape)), index.shape)
-        last = _scatter(filled(-1, dtypes.int32, target.shape[:1]), index, order, None)
-        wins = _over_rows(_gather(last, index).eq(order), values)
-        return wins.where(_gather(grad, index), 0.0)
-    wins = values.eq(_gather(node, index))
-    return wins.where(_gather(_scatter_share(node, grad), index), 0.0)
+        last = _scatter(filled(-1, dtypes.int32, target.shape[: batch + 1]), index, order, None, batch)
+        wins = _over_rows(_gather(last, index, batch).eq(order), values)
+        return wins.where(_gather(grad, index, batch), 0.0)
+    wins = values.eq(_gather(node, index, batch))
+    return wins.where(_gather(_scatter_share(node, grad), index, batch), 0.0)
 
 
 def _scatter_share(node: UOp, grad: UOp) -> UOp:
     """SCATTER with MAX or MIN: the gradient divided by how many of the old and new values equal the result."""
     target, index, values = node.src
     wide = accumulator(node.dtype)
-    new = values.eq(_gather(node, index)).cast(wide)
-    count = _scatter(target.eq(node).cast(wide), index, new, Op.ADD)
+    batch = node.arg.batch
+    new = values.eq(_gather(node, index, batch)).cast(wide)
+    count = _scatter(target.eq(node).cast(wide), index, new, Op.ADD, batch)
     return grad.cast(wide).fdiv(count).cast(node.dtype)
 
 
 def _scatter_factor(node: UOp, grad: UOp) -> UOp:
     """SCATTER with MUL: product of the other factors, told apart by how many of them are zero."""
     target, index, values = node.src
+    batch = node.arg.batch
     zero = values.eq(0.0)
-    kept = _scatter(target.eq(0.0).where(1.0, target), index, zero.where(1.0, values), Op.MUL)
-    counts = _scatter(target.eq(0.0).cast(dtypes.int32), index, zero.cast(dtypes.int32), Op.ADD)
-    others = _gather(counts, index) + zero.cast(dtypes.int32) * -1
-    product = _gather(grad * kept, index).fdiv(zero.where(1.0, values))
+    kept = _scatter(target.eq(0.0).where(1.0, target), index, zero.where(1.0, values), Op.MUL, batch)
+    counts = _scatter(target.eq(0.0).cast(dtypes.int32), index, zero.cast(dtypes.int32), Op.ADD, batch)
+    others = _gather(counts, index, batch) + zero.cast(dtypes.int32) * -1
+    product = _gather(grad * kept, index, batch).fdiv(zero.where(1.0, values))
     return others.eq(0).where(product, 0.0)
 
 

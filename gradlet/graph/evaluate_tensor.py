@@ -12,7 +12,7 @@ from gradlet.base.errors import CompilerError
 from gradlet.graph import numeric
 from gradlet.graph.node import UOp, toposort
 from gradlet.graph.numeric import Array
-from gradlet.ops.op import ELEMENTWISE, MOVEMENT, Op
+from gradlet.ops.op import ELEMENTWISE, MOVEMENT, Op, batch_axes
 
 
 def evaluate(
@@ -68,9 +68,9 @@ def _value(node: UOp, values: Mapping[UOp, Array], buffers: Mapping[UOp, Array],
     if op is Op.REDUCE_AXES:
         return numeric.reduce(node.arg.op, node.dtype, values[node.src[0]], node.arg.axes)
     if op is Op.GATHER:
-        return gather(values[node.src[0]], values[node.src[1]])
+        return gather(values[node.src[0]], values[node.src[1]], batch_axes(node.arg))
     if op is Op.SCATTER:
-        return scatter(node, *[values[s] for s in node.src])
+        return scatter(node, *[values[s] for s in node.src], batch=node.arg.batch)
     if op is Op.SCAN:
         return scan(node, *[values[s] for s in node.src])
     if op is Op.MERGE or op is Op.LARGEST:
@@ -133,8 +133,13 @@ def move(node: UOp, array: Array, fill: int) -> Array:
     return _MOVES[node.op](array, node.arg, fill)
 
 
-def gather(table: Array, index: Array) -> Array:
-    """Rows of `table` by number; 0 where the number is outside the table."""
+def gather(table: Array, index: Array, batch: int = 0) -> Array:
+    """Rows of `table` by number; 0 where the number is outside the table. Leading `batch` axes are shared."""
+    if batch:
+        result = np.zeros((*index.shape, *table.shape[batch + 1 :]), table.dtype)
+        for point in np.ndindex(*table.shape[:batch]):
+            result[point] = gather(table[point], index[point])
+        return result
     outside = (index < 0) | (index >= table.shape[0])
     if table.shape[0] == 0:
         return np.zeros((*index.shape, *table.shape[1:]), table.dtype)
@@ -143,10 +148,15 @@ def gather(table: Array, index: Array) -> Array:
     return result
 
 
-def scatter(node: UOp, target: Array, index: Array, rows: Array) -> Array:
+def scatter(node: UOp, target: Array, index: Array, rows: Array, *, batch: int) -> Array:
     """Update rows of `target` one by one in index order; row numbers outside the target are skipped."""
     result = np.array(target)
-    rows = np.broadcast_to(rows, (*index.shape, *target.shape[1:])).reshape(index.size, *target.shape[1:])
+    rows = np.broadcast_to(rows, (*index.shape, *target.shape[batch + 1 :]))
+    if batch:
+        for point in np.ndindex(*target.shape[:batch]):
+            result[point] = scatter(node, target[point], index[point], rows[point], batch=0)
+        return result
+    rows = rows.reshape(index.size, *target.shape[1:])
     index = index.reshape(-1)
     inside = (index >= 0) & (index < target.shape[0])
     index, rows = index[inside].astype(np.int64), rows[inside]

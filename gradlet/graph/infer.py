@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from gradlet.base.dtype import DType, dtypes
-from gradlet.ops.op import COMPARE, ELEMENTWISE, Op
+from gradlet.ops.op import COMPARE, ELEMENTWISE, Op, batch_axes
 
 Shape = tuple[int, ...]
 _RANGE: Final = Op.RANGE
@@ -77,7 +77,7 @@ def _reduce(node: Any) -> Shape:
 
 def _gather(node: Any) -> Shape:
     table, index = node.src
-    return index._shape + table._shape[1:]  # type: ignore[no-any-return]
+    return index._shape + table._shape[1 + batch_axes(node.arg) :]  # type: ignore[no-any-return]
 
 
 def _merge(source: Shape, half: bool) -> Shape:

@@ -22,10 +22,13 @@ from gradlet.ops.op import (
     SCALAR_LEAVES,
     AxisKind,
     BufferArg,
+    GatherArg,
     LaunchArg,
     Op,
+    ScatterArg,
     Stage,
     VariableArg,
+    batch_axes,
 )
 
 Check = Callable[[UOp, Stage], None]
@@ -111,7 +114,7 @@ def _check_form(node: UOp, stage: Stage, gone: frozenset[Op]) -> None:
         _need(len(node.src) == info.arity, f"{node.op.name} has {info.arity} sources, here {len(node.src)}")
     if info.arg is None:
         _need(node.arg is None, f"{node.op.name} takes no arg")
-    elif info.arg is not object:
+    elif info.arg is not object and not (node.op is Op.GATHER and node.arg is None):
         is_launch = node.op is Op.SINK and stage is Stage.KERNEL and type(node.arg) is LaunchArg
         _need(is_launch or type(node.arg) is info.arg, f"the arg of {node.op.name} is a {info.arg.__name__}")
     if stage is Stage.TENSOR:
@@ -242,7 +245,13 @@ def _gather(node: UOp, stage: Stage) -> None:
     _same_dtype(node, stage)
     table, index = node.src
     _need(index.dtype.is_int, f"the index is an integer, not {index.dtype.name}")
-    _need(len(table.shape) > 0, "the table has no axis to index")
+    _batch(node.arg, table, index)
+
+
+def _batch(arg: GatherArg | ScatterArg | None, table: UOp, index: UOp) -> None:
+    batch = batch_axes(arg)
+    _need(len(table.shape) > batch >= 0, f"behind {batch} shared axes the table {table.shape} has no axis to index")
+    _need(table.shape[:batch] == index.shape[:batch], f"{table.shape} and {index.shape} do not share {batch} axes")
 
 
 def _scatter(node: UOp, stage: Stage) -> None:
@@ -250,8 +259,8 @@ def _scatter(node: UOp, stage: Stage) -> None:
     target, index, values = node.src
     _need(index.dtype.is_int, f"the index is an integer, not {index.dtype.name}")
     _need(values.dtype is target.dtype, f"values of {values.dtype.name} go into {target.dtype.name}")
-    _need(len(target.shape) > 0, "the target has no axis to index")
-    wanted = index.shape + target.shape[1:]
+    _batch(node.arg, target, index)
+    wanted = index.shape + target.shape[1 + node.arg.batch :]
     _need(values.shape == wanted or values.op in SCALAR_LEAVES, f"values have shape {values.shape}, not {wanted}")
     if node.arg.op is not None:
         _reducer(node.arg.op, node)

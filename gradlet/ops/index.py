@@ -38,11 +38,14 @@ class IndexMixin(CreateMixin):
 
     __slots__ = ()
 
-    def gather_rows(self, index: Self) -> Self:
-        """Rows of this (first axis) by number: shape of `index`, then the rest of this one's. 0 outside the table."""
+    def gather_rows(self, index: Self, batch: int = 0) -> Self:
+        """Rows of this by number: shape of `index`, then the rest of this one's. 0 outside the table.
+
+        The first `batch` axes are those of `index` too; rows lie along the axis behind them.
+        """
         raise NotImplementedError
 
-    def scatter_rows(self, index: Self, values: Self, op: Op | None) -> Self:
+    def scatter_rows(self, index: Self, values: Self, op: Op | None, batch: int = 0) -> Self:
         """This with rows updated in index order; `op` combines with what is there, None replaces."""
         raise NotImplementedError
 
@@ -301,8 +304,13 @@ class IndexMixin(CreateMixin):
         return self.reshape(own).expand(shape)
 
     # by coordinates
-    def _coordinates(self, dim: int, index: Self, what: str) -> tuple[int, Self]:
-        """The axis, and for every element of `index` its place in the flattened tensor (-1 out of range)."""
+    def _index_axis(self, dim: int, index: Self, what: str) -> int:
+        """The axis that an index of the same rank selects on.
+
+        Raises:
+            ShapeError: shapes do not fit.
+            IndexingError: no such axis, or an index that is not integer.
+        """
         if operand(index, what, "index").ndim != self.ndim:
             raise ShapeError(f"{what}: index of shape {index.shape} must have as many axes as shape {self.shape}")
         if not index.dtype.is_int:
@@ -311,6 +319,10 @@ class IndexMixin(CreateMixin):
         for a, (small, large) in enumerate(zip(index.shape, self.shape)):
             if a != axis and small > large:
                 raise ShapeError(f"{what}: index of shape {index.shape} is larger than shape {self.shape} on axis {a}")
+        return axis
+
+    def _coordinates(self, axis: int, index: Self) -> Self:
+        """The place in the flattened tensor that every element of `index` selects on an axis; -1 out of range."""
         size = self.shape[axis] if self.shape else 1
         wide = dtypes.int64 if self.numel() > dtypes.int32.max else dtypes.int32
         number = index.cast(wide) if index.dtype.itemsize < 4 or wide is dtypes.int64 else index
@@ -321,9 +333,9 @@ class IndexMixin(CreateMixin):
             part = part.mul(stride) if stride != 1 else part
             place = part if place is None else place.add(part)
         if place is None:
-            return axis, number
+            return number
         inside = number.lt(size) if number.dtype.is_unsigned else number.lt(size).bitwise_and(number.gt(-1))
-        return axis, inside.where(place, place.const_like(-1))
+        return inside.where(place, place.const_like(-1))
 
     def gather(self, dim: int, index: Self) -> Self:
         """`result[i][j] = self[i][index[i][j]]` for dim 1, and so on; 0 where the index is out of range.
@@ -339,8 +351,11 @@ class IndexMixin(CreateMixin):
         >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
         [[2], [3]]
         """
-        _, place = self._coordinates(dim, index, "gather")
-        return self.flatten().gather_rows(place)
+        axis = self._index_axis(dim, index, "gather")
+        if self.ndim > 1 and axis == self.ndim - 1:
+            rows = self.shrink([(0, size) for size in index.shape[:-1]] + [None])
+            return rows.gather_rows(index, axis)
+        return self.flatten().gather_rows(self._coordinates(axis, index))
 
     def scatter(self, dim: int, index: Self, src: Any, reduce: str | None = None) -> Self:
         """`self[i][index[i][j]] = src[i][j]` for dim 1, and so on; the last value for a place stays.
@@ -363,7 +378,7 @@ class IndexMixin(CreateMixin):
         return self._scatter(dim, index, src, None if reduce is None else SCATTER_OPS[reduce], "scatter")
 
     def _scatter(self, dim: int, index: Self, src: Any, op: Op | None, what: str) -> Self:
-        _, place = self._coordinates(dim, index, what)
+        axis = self._index_axis(dim, index, what)
         values = self.coerce(src).cast(self.dtype)
         if values.ndim == index.ndim and index.ndim:
             if any(s < i for s, i in zip(values.shape, index.shape)):
@@ -372,6 +387,9 @@ class IndexMixin(CreateMixin):
         values = values.broadcast_into(index.shape, what)
         if 0 in index.shape:
             return self
+        if self.ndim > 1 and axis == self.ndim - 1 and index.shape[:-1] == self.shape[:-1]:
+            return self.scatter_rows(index, values, op, axis)
+        place = self._coordinates(axis, index)
         return self.flatten().scatter_rows(place.flatten(), values.flatten(), op).reshape(self.shape)
 
     def scatter_reduce(self, dim: int, index: Self, src: Self, reduce: str, include_self: bool = True) -> Self:

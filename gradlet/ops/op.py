@@ -166,9 +166,19 @@ class ReduceArg(NamedTuple):
 
 
 class ScatterArg(NamedTuple):
-    """SCATTER: how a value meets what is there: ADD, MUL, MAX, MIN, or None to replace (the last one in order wins)."""
+    """SCATTER: how a value meets what is there: ADD, MUL, MAX, MIN, or None to replace (the last one in order wins).
+
+    `batch` leading axes are shared by target, index and values: every batch element has its own rows.
+    """
 
     op: Op | None
+    batch: int = 0
+
+
+class GatherArg(NamedTuple):
+    """GATHER (or no arg, for 0): how many leading axes table, index and result share."""
+
+    batch: int
 
 
 class ScanArg(NamedTuple):
@@ -351,9 +361,10 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.WINDOW: OpInfo(1, (T,), WindowArg, "sliding windows (convolution, pooling)"),
     Op.UNWINDOW: OpInfo(1, (T,), WindowArg, "adjoint of WINDOW"),
     Op.REDUCE_AXES: OpInfo(1, (T,), ReduceAxesArg, "combine over axes"),
-    Op.GATHER: OpInfo(2, (T,), None, "(table [N, *rest], index [*I]) -> [*I, *rest]; an index outside [0, N) gives 0"),
-    Op.SCATTER: OpInfo(3, (T,), ScatterArg, "(target [N, *rest], index [*I], values [*I, *rest]) -> target updated row "
-                       "by row in index order; an index outside [0, N) is skipped"),
+    Op.GATHER: OpInfo(2, (T,), GatherArg, "(table [*B, N, *rest], index [*B, *I]) -> [*B, *I, *rest]; an index outside "
+                      "[0, N) gives 0"),
+    Op.SCATTER: OpInfo(3, (T,), ScatterArg, "(target [*B, N, *rest], index [*B, *I], values [*B, *I, *rest]) -> target "
+                       "updated row by row in index order; an index outside [0, N) is skipped"),
     Op.SCAN: OpInfo(None, (T,), ScanArg, "(source, start[, factor]): running combination along an axis, beginning with "
                     "start (a scalar, or a value a row); MULADD: what came before times factor, plus source"),
     Op.MERGE: OpInfo(1, (T,), MergeArg, "[*rest, 2, n], rows in descending order -> [*rest, 2 n], both in one order; "
@@ -430,3 +441,8 @@ def identity_element(op: Op, dtype: DType) -> Any:
     if op is Op.MUL:
         return 1
     return dtype.min if op is Op.MAX else dtype.max
+
+
+def batch_axes(arg: GatherArg | ScatterArg | None) -> int:
+    """How many leading axes the sources of a GATHER or SCATTER share."""
+    return arg.batch if arg is not None else 0

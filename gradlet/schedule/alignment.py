@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import ELEMENTWISE, Op
+from gradlet.ops.op import ELEMENTWISE, Op, batch_axes
 from gradlet.schedule.axes import Axes, Loop
 from gradlet.schedule.cells import NOTHING, Atoms
 
@@ -39,7 +39,8 @@ def _loops_of_operand(operand: UOp, step: UOp, axes: Axes) -> list[AxisLoops] | 
     if step.op in ELEMENTWISE:
         return list(axes.dims(step))
     if step.op is Op.GATHER and operand is step.src[0]:
-        return [None, *axes.dims(step)[len(step.src[1].shape) :]]
+        dims, batch = axes.dims(step), batch_axes(step.arg)
+        return [*dims[:batch], None, *dims[len(step.src[1].shape) :]]
     if step.op is Op.SCATTER and operand is step.src[0]:
         return list(axes.dims(operand))
     return list(axes.dims(operand))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op
+from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op, batch_axes
 
 Loop = tuple[int, int]  # atom and size
 Dims = tuple[tuple[int, ...], ...]
@@ -242,14 +242,19 @@ class Axes:
 
     def _gather(self, node: UOp) -> Dims:
         table, index = node.src
-        rows = self._dims[table][1:] if table.op not in SCALAR_LEAVES else ()
+        batch = batch_axes(node.arg)
+        rows = self._dims[table][1 + batch :] if table.op not in SCALAR_LEAVES else ()
+        if batch:
+            self._unite_nodes(self._dims[table][:batch], self._dims[index][:batch])
         return (*(self._dims[index] if index.op not in SCALAR_LEAVES else ()), *rows)
 
     def _scatter(self, node: UOp) -> Dims:
         target, index, rows = node.src
         if rows.op not in SCALAR_LEAVES:
             its = self._dims[index] if index.op not in SCALAR_LEAVES else ()
-            self._unite_nodes((*its, *self._dims[target][1:]), self._dims[rows])
+            self._unite_nodes((*its, *self._dims[target][1 + node.arg.batch :]), self._dims[rows])
+        if node.arg.batch:
+            self._unite_nodes(self._dims[target][: node.arg.batch], self._dims[index][: node.arg.batch])
         return self._dims[target]
 
     def _scan(self, node: UOp) -> Dims:

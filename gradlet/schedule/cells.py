@@ -219,10 +219,11 @@ def describe(cell: Cell, steps: Steps) -> None:
     cell.kept = frozenset(cell.loops)
     cell.points = cell.out_points
     if root.op is Op.SCATTER:
-        rest = axes.dims(root)[1:]
+        batch = root.arg.batch
+        rest = (*axes.dims(root)[:batch], *axes.dims(root)[batch + 1 :])
         cell.kept = frozenset(a for axis in rest for a, _ in axis)
         cell.loops = {a: s for axis in rest for a, s in axis}
-        cell.points = cell.out_points = prod(root.src[1].shape) * prod(root.shape[1:])
+        cell.points = cell.out_points = prod(root.src[1].shape) * prod(root.shape[batch + 1 :])
     if root.op in (Op.SCAN, Op.MERGE, Op.LARGEST):
         axis = root.arg.axis if root.op is Op.SCAN else len(root.shape) - 1
         cell.sequential = frozenset(a for a, _ in axes.axis(root, axis))

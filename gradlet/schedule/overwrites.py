@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import MOVEMENT, Op
+from gradlet.ops.op import MOVEMENT, Op, batch_axes
 from gradlet.schedule.boxes import Box, box_of, covers, disjoint, layout_of, row_box
 from gradlet.schedule.moves import chain_to, replay, root_of
 
@@ -27,14 +27,14 @@ def scatter_of(write: UOp) -> UOp | None:
 def written_box(write: UOp) -> Box:
     """The elements of its base that a WRITE changes."""
     scatter = scatter_of(write)
-    if scatter is not None:
+    if scatter is not None and not scatter.arg.batch:
         return row_box(scatter.src[0], scatter.src[1], write.src[0])
     return box_of(write.src[1], write.src[0])
 
 
 def read_box(node: UOp, operand: UOp, bottom: UOp) -> Box:
     """The elements of `bottom` that a node reads through one of its operands."""
-    if node.op is Op.GATHER and root_of(node.src[0]) is bottom and operand is not node.src[1]:
+    if node.op is Op.GATHER and root_of(node.src[0]) is bottom and operand is not node.src[1] and not batch_axes(node.arg):
         return row_box(operand, node.src[1], bottom)
     return box_of(operand, bottom)
 
@@ -69,7 +69,7 @@ def _pass_by(roots: Sequence[UOp]) -> list[UOp]:
         elif node.op is Op.GATHER and src[0].mask & _WRITE_BIT:
             table = _oldest(changed, src[0])
             if table is not src[0]:
-                changed = mk(Op.GATHER, changed.dtype, (table, src[1]), None)
+                changed = mk(Op.GATHER, changed.dtype, (table, src[1]), node.arg)
         new[node] = changed
     return [new[r] for r in roots]
 

@@ -26,6 +26,7 @@ from gradlet.ops.op import (
     RangeArg,
     ReduceArg,
     VariableArg,
+    batch_axes,
     identity_element,
 )
 from gradlet.rules.sets import INDEX_MATH
@@ -371,9 +372,9 @@ class Lowering:
         number = self.read(index, idx[:rank], gate, missing)
         if number is None:
             return None
-        row = row_number(number)
-        inside = self.math.within(row, table.shape[0])
-        value = self.read(table, (row, *idx[rank:]), join(gate, inside), missing)
+        row, batch = row_number(number), batch_axes(node.arg)
+        inside = self.math.within(row, table.shape[batch])
+        value = self.read(table, (*idx[:batch], row, *idx[rank:]), join(gate, inside), missing)
         return None if value is None else self.guarded(value, inside)
 
     def scan(self, node: UOp, idx: Index, gate: Gate, missing: list[Request]) -> UOp | None:
@@ -440,14 +441,17 @@ class Lowering:
         return tuple([self.axis_index(self.axis_loops(node, a), used, AxisKind.LOOP, None) for a in axes])
 
     def scatter(self, node: UOp, place: UOp) -> UOp:
-        """Ordered over the positions of the index, free over the rest of a row."""
+        """Ordered over the positions of the index, free over batches and the rest of a row."""
         _, index, rows = node.src
+        batch = node.arg.batch
         # Rows are long and contiguous: the free loops stay inside.
-        position = tuple([ZERO if size == 1 else self.make_range(size, AxisKind.ORDERED) for size in index.shape])
-        free = self.output_index(node, 1)
+        outer = self.output_index(node, 0, batch)
+        inner = [ZERO if size == 1 else self.make_range(size, AxisKind.ORDERED) for size in index.shape[batch:]]
+        position = (*outer, *inner)
+        free = self.output_index(node, batch + 1)
         row = row_number(self.value(index, position))
-        inside = self.math.within(row, place.shape[0])
-        (buffer, element, gate), _ = self.follow(place, (row, *free), inside)
+        inside = self.math.within(row, place.shape[batch])
+        (buffer, element, gate), _ = self.follow(place, (*outer, row, *free), inside)
         value = self.value(rows, (*position, *free) if rows.shape else (), gate)
         address = self.address(buffer, element[0], gate)
         if node.arg.op is not None:

@@ -19,6 +19,7 @@ from gradlet.ops.create import COUNTER
 from gradlet.ops.neural import NeuralMixin
 from gradlet.ops.op import (
     DeviceArg,
+    GatherArg,
     LargestArg,
     MergeArg,
     Op,
@@ -464,19 +465,20 @@ class LazyTensor(NeuralMixin):
             self.grad = self.grad.to(device)
         return self
 
-    def gather_rows(self, index: Any) -> Self:
-        """Rows of the first axis by number; 0 outside."""
+    def gather_rows(self, index: Any, batch: int = 0) -> Self:
+        """Rows by number along the first axis behind `batch` shared ones; 0 outside."""
         place = common_place(self, index, Op.GATHER)
-        if self.shape[0] == 0 or 0 in index.shape:
-            return self.constant(0, index.shape + self.shape[1:], self.dtype, place, False)
-        return wrap(mk(Op.GATHER, self.dtype, (no_leaf(self.uop), no_leaf(index.uop)), None), place)
+        if self.shape[batch] == 0 or 0 in index.shape:
+            return self.constant(0, index.shape + self.shape[batch + 1 :], self.dtype, place, False)
+        arg = GatherArg(batch) if batch else None
+        return wrap(mk(Op.GATHER, self.dtype, (no_leaf(self.uop), no_leaf(index.uop)), arg), place)
 
-    def scatter_rows(self, index: Any, values: Any, op: Op | None) -> Self:
-        """Rows of the first axis updated in index order."""
+    def scatter_rows(self, index: Any, values: Any, op: Op | None, batch: int = 0) -> Self:
+        """Rows along the first axis behind `batch` shared ones updated in index order."""
         place = common_place(self, index, Op.SCATTER)
         place = common_place(self if self._place is not None else index, values, Op.SCATTER)
         nodes = tuple([no_leaf(n) for n in (self.uop, index.uop, values.uop)])
-        return wrap(mk(Op.SCATTER, self.dtype, nodes, ScatterArg(op)), place)
+        return wrap(mk(Op.SCATTER, self.dtype, nodes, ScatterArg(op, batch)), place)
 
     def running(self, op: Op, axis: int, exclusive: bool = False, factor: Any = None) -> Self:
         """Running combination along an axis; MULADD: what came before times `factor`, plus this."""
