@@ -39,18 +39,28 @@ class Acyclic:
 
     def merge(self, first: int, second: int) -> bool:
         """Merge kernel `second` into `first`, unless that would close a cycle (or is too much work to find out)."""
-        low, high = first, second
-        if self.position[low] > self.position[high]:
-            low, high = high, low
-        forward = self._reach(low, high, self.after, self.position[high], True)
-        if forward is None:
+        low, high = self._in_order(first, second)
+        between = self._between(low, high)
+        if between is None:
             return False
-        backward = self._reach(high, low, self.before, self.position[low], False)
-        if backward is None:
-            return False
-        self._reorder(low, high, forward, backward, first)
+        self._reorder(low, high, *between, first)
         self._join(first, second)
         return True
+
+    def can_merge(self, first: int, second: int) -> bool:
+        """Whether `merge` would merge them."""
+        return self._between(*self._in_order(first, second)) is not None
+
+    def _in_order(self, first: int, second: int) -> tuple[int, int]:
+        return (first, second) if self.position[first] < self.position[second] else (second, first)
+
+    def _between(self, low: int, high: int) -> tuple[list[int], list[int]] | None:
+        """What lies between and needs the lower one, and what the upper one needs; None for a cycle."""
+        forward = self._reach(low, high, self.after, self.position[high], True)
+        if forward is None:
+            return None
+        backward = self._reach(high, low, self.before, self.position[low], False)
+        return None if backward is None else (forward, backward)
 
     def hand_down(self, node: int) -> None:
         """Remove a kernel whose users do its work themselves: what it waited for, they wait for."""

@@ -41,9 +41,14 @@ def _loops_of_operand(operand: UOp, step: UOp, axes: Axes) -> list[AxisLoops] | 
     if step.op is Op.GATHER and operand is step.src[0]:
         dims, batch = axes.dims(step), batch_axes(step.arg)
         return [*dims[:batch], None, *dims[len(step.src[1].shape) :]]
-    if step.op is Op.SCATTER and operand is step.src[0]:
-        return list(axes.dims(operand))
-    return list(axes.dims(operand))
+    loops: list[AxisLoops] = list(axes.dims(operand))
+    if step.op is Op.SCAN and operand is not step.src[1]:
+        loops[step.arg.axis] = None
+    elif step.op is Op.LARGEST:
+        loops[-1] = None  # any place along the row may be read
+    elif step.op is Op.MERGE:
+        loops[-2:] = [None, None]
+    return loops
 
 
 def _through(node: UOp, needs: list[AxisLoops]) -> list[AxisLoops]:

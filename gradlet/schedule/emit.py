@@ -9,13 +9,14 @@ from gradlet.graph.allocation import new_buffer_node
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op
 from gradlet.schedule.blocks import Frame, block_elements, scratch_view
+from gradlet.schedule.bodies import Bodies
 from gradlet.schedule.boxes import Box, box_of_address, disjoint
 from gradlet.schedule.builder import LaunchBuilder
 from gradlet.schedule.calls import CopyCall, KernelCall
 from gradlet.schedule.clean import is_whole
 from gradlet.schedule.moves import chain_to, replay, reshape, root_of
 from gradlet.schedule.partition import Blocks, Group, Launch, Region
-from gradlet.schedule.ranges import Lowered, RegionError, buffer_below, lower_kernel
+from gradlet.schedule.ranges import Lowered, RegionError, buffer_below
 from gradlet.schedule.steps import Steps
 
 
@@ -26,6 +27,7 @@ class Emitter:
         places: where every stored step is: a view of a BUFFER with the step's shape.
         calls: what was emitted so far.
         temporary: buffers that hold nothing of use after the schedule.
+        apart: numbers of calls that begin what was to be one launch and became several, with the reason.
     """
 
     def __init__(self, steps: Steps, launches: Sequence[Launch]) -> None:
@@ -33,6 +35,9 @@ class Emitter:
         self.places: dict[UOp, UOp] = {}
         self.calls: list[KernelCall | CopyCall] = []
         self.made: set[UOp] = set()
+        self.bodies = Bodies(self.places, steps.axes)
+        self._unsafe: dict[UOp, list[int]] = {}
+        self.apart: dict[int, str] = {}
         for launch in launches:
             for output in launch.outputs:
                 self.places[output] = self.place(output)
@@ -114,7 +119,8 @@ class Emitter:
                 for region in stage:
                     self.add_region(region, launch, builder, device)
                 builder.end_stage()
-        except RegionError:
+        except RegionError as error:
+            self.apart[len(self.calls)] = str(error)
             return False
         finally:
             for output in launch.scratch:
@@ -133,7 +139,7 @@ class Emitter:
         uses: list[Lowered] = []
         for body, outputs in bodies:
             lowered = self.lower(outputs, body.nest, frame)
-            if unsafe_slots(lowered):
+            if self.unsafe(lowered):
                 raise RegionError("a body reads what it overwrites")
             uses.append(lowered)
         if uses:
@@ -165,7 +171,7 @@ class Emitter:
     def emit_kernel(self, outputs: Sequence[UOp], group: Group, device: str) -> None:
         """One kernel; two when it would read what it has already overwritten."""
         lowered = self.lower(outputs, group.nest)
-        unsafe = unsafe_slots(lowered)
+        unsafe = self.unsafe(lowered)
         if not unsafe:
             self.append(lowered, device)
             return
@@ -210,7 +216,14 @@ class Emitter:
 
     def lower(self, outputs: Sequence[UOp], nest: Sequence[tuple[int, int]], frame: Frame | None = None) -> Lowered:
         """Lower one body."""
-        return lower_kernel(outputs, self.places, self.steps.axes.axis, nest, frame)
+        return self.bodies.lower(outputs, nest, frame)
+
+    def unsafe(self, lowered: Lowered) -> list[int]:
+        """`unsafe_slots` of a body; asked once for equal bodies."""
+        found = self._unsafe.get(lowered.ast)
+        if found is None:
+            found = self._unsafe[lowered.ast] = unsafe_slots(lowered)
+        return found
 
     def append(self, lowered: Lowered, device: str) -> None:
         """Emit one kernel call."""

@@ -158,6 +158,10 @@ class IndexMath:
         shift = low // divisor
         if high < (shift + 1) * divisor:
             return self.build(whole, shift), self.build(rest, form.constant - shift * divisor)
+        if (split := self._split_small(rest, form.constant, divisor)) is not None:
+            large, small, unit = split
+            quotient, remainder = self.divmod(large, divisor // unit)
+            return self.combine([(quotient, 1), *whole.items()]), self.combine([(remainder, unit), (small, 1)])
         # Multiples of the divisor in the constant always come out.
         shift = form.constant // divisor
         constant = form.constant - shift * divisor
@@ -170,6 +174,18 @@ class IndexMath:
             self.combine([(quotient, 1), *whole.items()], shift),
             self.combine([(remainder, common)], constant % common),
         )
+
+    def _split_small(self, terms: dict[UOp, int], constant: int, divisor: int) -> tuple[UOp, UOp, int] | None:
+        """`sum(terms) + constant` as `large * unit + small` with `0 <= small < unit` and a unit that divides `divisor`."""
+        for unit in sorted({abs(f) for f in terms.values()}, reverse=True):
+            if unit == 1 or divisor % unit:
+                continue
+            small = {t: f for t, f in terms.items() if f % unit}
+            low, high = self.form_bounds(Form(small, constant))
+            if 0 <= low and high < unit:
+                large = {t: f // unit for t, f in terms.items() if f % unit == 0}
+                return self.build(large, 0), self.build(small, constant), unit
+        return None
 
     def _opaque_divmod(self, node: UOp, divisor: int) -> tuple[UOp, UOp]:
         if divisor == 1:

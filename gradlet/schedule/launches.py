@@ -16,20 +16,22 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Final
+from typing import Final, Protocol
 
 from gradlet.base import settings
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
 from gradlet.schedule.fuse import MIN_GAIN, NEIGHBOURS, Kernel, Search
 from gradlet.schedule.partition import Blocks, Group, Launch, Region, single
-from gradlet.schedule.regions import Plan, Planner
+from gradlet.schedule.regions import Plan, Planner, Value
 from gradlet.schedule.repeats import Pair, Shapes
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
 
 # Kernels of one region, and bodies of one launch before packing.
 MAX_BODIES: Final = 16
+# Prices are not exact: a merge of producer and consumer may cost one part in so many and still saves a launch.
+TOLERANCE: Final = 100
 # A kernel is small, and worth packing with any other, when it takes at most this many launches.
 SMALL_LAUNCHES: Final = 3
 
@@ -63,16 +65,32 @@ class Draft:
         return [*self.staged, *self.main, *self.tails]
 
 
-def partition(steps: Steps, target_of: Callable[[str], Target]) -> list[Launch]:
+class Listener(Protocol):
+    """Wants to know how a partition was decided."""
+
+    def kernels_decided(self, search: Search) -> None:
+        """The search over kernels has ended."""
+
+    def launches_decided(self, search: LaunchSearch, launches: Sequence[Launch]) -> None:
+        """The search over launches has ended."""
+
+
+def partition(steps: Steps, target_of: Callable[[str], Target], listener: Listener | None = None) -> list[Launch]:
     """Every step in a launch."""
     level = settings.FUSE.value
     if level == 0:
         return [single(group) for group in unfused(steps)]
     search = Search(steps, target_of)
     search.run()
+    if listener is not None:
+        listener.kernels_decided(search)
     if level == 1:
         return [single(search.group(k)) for k in search.kernels if k.alive]
-    return LaunchSearch(search).run()
+    launch_search = LaunchSearch(search)
+    launches = launch_search.run()
+    if listener is not None:
+        listener.launches_decided(launch_search, launches)
+    return launches
 
 
 def unfused(steps: Steps) -> list[Group]:
@@ -103,6 +121,7 @@ class LaunchSearch:
                 self.owner.setdefault(cell.number, []).append(number)
                 self.kernels_of.setdefault(cell.number, []).append(draft.main[0])
         self.planners: dict[str, Planner] = {}
+        self.tolerance = 0
         self.shapes = Shapes()
         self.made: dict[Pair, tuple[int, int, Draft | None]] = {}  # gain, layer of the first, what a merge gives
         self.waiting: set[Pair] = set()
@@ -112,19 +131,25 @@ class LaunchSearch:
             self.register(number, draft)
 
     def run(self) -> list[Launch]:
-        """All moves until none gains."""
-        for number in self.drafts:
-            for other in self.neighbours(number):
-                if number < other:
+        """All moves until none gains; then those that cost next to nothing and save a launch."""
+        self.improve(self.neighbours)
+        self.tolerance = TOLERANCE
+        self.improve(lambda number: list(self.graph.after[number]))
+        return self.pack()
+
+    def improve(self, others_of: Callable[[int], list[int]]) -> None:
+        """Merge launches with their neighbours, best first, as long as that is acceptable."""
+        for number, draft in self.drafts.items():
+            if draft.alive:
+                for other in others_of(number):
                     self.propose(number, other)
         while self.heap:
             pair = heapq.heappop(self.heap)[-1]
             self.waiting.discard(pair)
             merged = [first for first, second in self.shapes.occurrences(pair) if self.merge(first, second, pair)]
             for number in merged:
-                for other in self.neighbours(number):
+                for other in others_of(number):
                     self.propose(number, other)
-        return self.pack()
 
     # repeated layers
     def register(self, number: int, draft: Draft) -> None:
@@ -165,14 +190,17 @@ class LaunchSearch:
     def region(self, kernels: Sequence[Kernel]) -> Plan | None:
         """These kernels as a region: ordered, with what others need marked."""
         ordered = self.ordered(kernels)
-        planner = self.planner(ordered[0])
-        values = planner.values(ordered)
-        inside = {id(k) for k in ordered}
+        return self.planner(ordered[0]).plan(ordered, self.values(ordered))
+
+    def values(self, kernels: Sequence[Kernel]) -> dict[UOp, Value]:
+        """What some kernels, makers first, hand to one another."""
+        values = self.planner(kernels[0]).values(kernels)
+        inside = {id(k) for k in kernels}
         for value in values.values():
             users = self.search.users[self.search.home[value.root]]
             others = any(id(k) not in inside for u in users for k in self.kernels_of[u])
             value.stored = others or self.steps.outlives(value.root)
-        return planner.plan(ordered, values)
+        return values
 
     def ordered(self, kernels: Sequence[Kernel]) -> list[Kernel]:
         """Makers before users."""
@@ -211,7 +239,8 @@ class LaunchSearch:
             same = self.device(a.main[0]) == self.device(b.main[0])
             made = self.joined(first, second) if same else None
             found = self.made[pair] = a.price + b.price - made.price if made is not None else 0, a.layer, made
-        if found[0] >= MIN_GAIN:
+        least = MIN_GAIN if not self.tolerance else -(a.price + b.price) // self.tolerance
+        if found[2] is not None and found[0] >= least:
             self.waiting.add(pair)
             heapq.heappush(self.heap, (-found[0], first, second, pair))
 
@@ -225,9 +254,12 @@ class LaunchSearch:
             return None
         if self.arguments(a, b) > target.max_args:
             return None
-        ways = [self._region(a, b), self._tail(a, b), self._staging(a, b)]
-        found = [way for way in ways if way is not None]
+        found = [way for way in self.ways(a, b).values() if way is not None]
         return min(found, key=lambda draft: draft.price, default=None)
+
+    def ways(self, a: Draft, b: Draft) -> dict[str, Draft | None]:
+        """Each way to start two launches, the earlier one first, together; None where it is illegal."""
+        return {"region": self._region(a, b), "tail": self._tail(a, b), "staging": self._staging(a, b)}
 
     def is_copy(self, *drafts: Draft) -> bool:
         """Whether one of them is a copy between devices, which no kernel does."""

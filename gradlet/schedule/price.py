@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Final
 
+from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
 from gradlet.schedule.axes import Axes
 from gradlet.schedule.cells import MAX_OPERANDS, MAX_STEPS, NOTHING, Atoms, Cell, ViewNames, view_of
@@ -22,6 +23,8 @@ TILE: Final = 4
 PLAIN_FRACTION: Final = 4
 CONTRACTION_FRACTION: Final = 2
 ALONE: Final = 2
+# Partial results of so many elements each are a cut that stays.
+LONG: Final = 16
 # Steps that take nothing else into their kernel than what they read.
 ALONE_OPS: Final = frozenset({Op.SCATTER, Op.COPY, Op.MERGE, Op.LARGEST})
 # A kernel writes out at most this many steps, each counted once for every index it is evaluated at.
@@ -139,6 +142,8 @@ class Pricer:
             return Reason.ALONE
         if evaluations(cells) > MAX_EVALUATIONS:
             return Reason.CODE
+        if any(self._is_cut_for_a_reason(c, inside) for c in cells):
+            return Reason.CUT_REDUCTION
         contractions = [c for c in cells if c.contraction]
         if contractions:
             if len(contractions) > 1:
@@ -159,6 +164,14 @@ class Pricer:
             if not self._reads_in_step(cell, cells):
                 return Reason.OUT_OF_STEP
         return None
+
+    def _is_cut_for_a_reason(self, cell: Cell, inside: set[UOp]) -> bool:
+        """Whether a cell adds up the partial results of a long reduction of this kernel: the cut gave cores work."""
+        reduce = cell.reduce
+        if reduce is None or reduce.src[0].op is not Op.REDUCE_AXES or reduce.src[0] not in inside:
+            return False
+        partial = reduce.src[0]
+        return partial.arg.op is reduce.arg.op and prod(partial.src[0].shape) >= LONG * prod(partial.shape)
 
     def _reads_in_step(self, writer: Cell, cells: Sequence[Cell]) -> bool:
         """Whether every reader of what `writer` overwrites reads exactly the element that is written then."""

@@ -14,6 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Final
 
 from gradlet.graph.node import UOp
+from gradlet.ops.op import SCALAR_LEAVES
 from gradlet.schedule.alignment import aligned_atoms
 from gradlet.schedule.cells import NOTHING, Atoms, Cell
 from gradlet.schedule.partition import Blocks, Cut
@@ -31,6 +32,10 @@ SMALL_PRODUCT: Final = 4096
 # Blocks for each core that even out their differences; more only cost calls.
 ENOUGH_BLOCKS: Final = 64
 MAX_BLOCKS: Final = 1 << 16
+# Vectors run along the innermost loop: a block keeps so much of it.
+MIN_LANES: Final = 64
+# Cores wait for the last block for this part of a block's time.
+UNEVEN: Final = 32
 
 
 @dataclass
@@ -67,7 +72,9 @@ class Planner:
         self.pricer = pricer
         self.steps = pricer.steps
         self.target = pricer.target
-        self._aligned: dict[tuple[int, UOp], Atoms] = {}
+        self._aligned: dict[
+            int, tuple[Kernel, dict[UOp, Atoms]]
+        ] = {}  # the kernel is kept so that its id stays its own
 
     def plan(self, kernels: Sequence[Kernel], values: dict[UOp, Value]) -> Plan | None:
         """The cheapest way to run these kernels (makers first) as one region, or None."""
@@ -79,25 +86,32 @@ class Planner:
         shared = self.shared(kernels, values)
         if not shared:
             return None
-        loops = [(a, sizes[a]) for a in self._nesting(kernels) if a in shared and sizes[a] > 1]
+        loops = [(a, sizes[a]) for a in self.nesting(kernels) if a in shared and sizes[a] > 1]
         best: Plan | None = None
+        lanes = self.lanes(kernels)
         for cuts in candidates(loops, self.target.cores):
+            if any(cut.atom in lanes and cut.inner < MIN_LANES for cut in cuts):
+                continue
             made = self._priced(kernels, list(values.values()), cuts, sizes)
-            if made is not None and (best is None or made.time < best.time):
+            if made is not None and (best is None or self._with_waiting(made) < self._with_waiting(best)):
                 best = made
         return best
+
+    def _with_waiting(self, plan: Plan) -> int:
+        """The time of a plan where cores wait for the last of few blocks; plain kernels are priced without."""
+        assert plan.blocks is not None
+        return plan.time + plan.time * self.target.cores // (UNEVEN * plan.blocks.count)
 
     # legality
     def shared(self, kernels: Sequence[Kernel], values: dict[UOp, Value]) -> Atoms:
         """The loops that can be cut: parallel in every kernel, and every value is read where it was made."""
         shared = kernels[0].verdict.outer
         for kernel in kernels:
-            shared = shared & kernel.verdict.outer
+            shared = shared & kernel.verdict.outer - frozenset().union(*[c.sequential for c in kernel.cells])
             own = {c.root for c in kernel.cells}
-            for cell in kernel.cells:
-                for source in dict.fromkeys([r.source for r in cell.reads]):
-                    if source in values and source not in own:
-                        shared = shared & self.aligned(cell, source)
+            for source, atoms in self.aligned(kernel).items():
+                if source in values and source not in own:
+                    shared = shared & atoms
         made = {m for k in kernels for c in k.cells for m in c.members}
         for kernel in kernels:
             for cell in kernel.cells:
@@ -107,19 +121,30 @@ class Planner:
                     return NOTHING
         return shared
 
-    def aligned(self, cell: Cell, source: UOp) -> Atoms:
-        """The loops along which a cell reads the very block of `source` that the same block made."""
-        found = self._aligned.get((cell.number, source))
-        if found is None:
-            parts = [
-                aligned_atoms(operand, source, step, self.steps.axes)
-                for step in cell.members
-                for operand, below in self.steps.reads[step]
-                if below is source
-            ]
-            found = frozenset.intersection(*parts) if parts else NOTHING
-            self._aligned[cell.number, source] = found
-        return found
+    def aligned(self, kernel: Kernel) -> dict[UOp, Atoms]:
+        """For everything a kernel reads, the loops along which each of its blocks reads only the block of the same loop.
+
+        A step is evaluated where its users need it: it is in step with an output along a loop if every hop on the way is.
+        """
+        found = self._aligned.get(id(kernel))
+        if found is not None:
+            return found[1]
+        axes, reads = self.steps.axes, self.steps.reads
+        in_step: dict[UOp, Atoms] = {}
+        for cell in kernel.stored:
+            in_step[cell.root] = cell.kept - cell.sequential
+        for cell in reversed(kernel.cells):
+            for step in reversed(cell.members):
+                here = in_step.get(step)
+                if here is None:
+                    continue
+                for operand, source in reads[step]:
+                    if source.op in SCALAR_LEAVES:
+                        continue
+                    there = here & aligned_atoms(operand, source, step, axes)
+                    in_step[source] = in_step.get(source, there) & there
+        self._aligned[id(kernel)] = (kernel, in_step)
+        return in_step
 
     def values(self, kernels: Sequence[Kernel]) -> dict[UOp, Value]:
         """What the kernels hand to one another."""
@@ -138,7 +163,14 @@ class Planner:
                 maker[cell.root] = (position, cell)
         return found
 
-    def _nesting(self, kernels: Sequence[Kernel]) -> list[int]:
+    def lanes(self, kernels: Sequence[Kernel]) -> set[int]:
+        """The innermost loops of the large outputs: what vectors run along."""
+        outputs = [c for k in kernels for c in k.stored]
+        most = max(c.out_bytes for c in outputs)
+        large = [[a for a in c.loops if a in c.kept] for c in outputs if c.out_bytes * 4 >= most]
+        return {loops[-1] for loops in large if loops}
+
+    def nesting(self, kernels: Sequence[Kernel]) -> list[int]:
         """All output loops, in the order of the largest output first."""
         outputs = sorted([c for k in kernels for c in k.stored], key=lambda c: -c.out_bytes)
         return list(dict.fromkeys([a for c in outputs for a in c.loops if a in c.kept]))

@@ -1,0 +1,121 @@
+"""Bodies lowered once: those of equal layers differ only in their buffers and variables. Saves work, decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gradlet.graph.node import UOp
+from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op
+from gradlet.schedule.axes import Axes
+from gradlet.schedule.blocks import Frame
+from gradlet.schedule.ranges import Loop, Lowered, RegionError, lower_kernel
+
+# Ops whose loops are those of their users.
+_PLAIN: Final = ELEMENTWISE | MOVEMENT
+
+
+class Bodies:
+    """Lowers bodies over the places of one schedule, and remembers them by structure.
+
+    Attributes:
+        lowered: how many were lowered, not found.
+    """
+
+    def __init__(self, places: Mapping[UOp, UOp], axes: Axes) -> None:
+        self.places = places
+        self.axes = axes
+        self.lowered = 0
+        self._known: dict[object, _Known | str] = {}  # a str is the reason why it cannot be lowered
+
+    def lower(self, outputs: Sequence[UOp], nest: Sequence[Loop] = (), frame: Frame | None = None) -> Lowered:
+        """One body; see `lower_kernel`.
+
+        Raises:
+            RegionError: a block needs what another block makes.
+        """
+        body = _Description(self.places, self.axes, outputs, nest, frame)
+        known = self._known.get(body.key)
+        if known is None:
+            self.lowered += 1
+            try:
+                known = _Known(lower_kernel(outputs, self.places, self.axes.axis, nest, frame), body.leaves)
+            except RegionError as error:
+                known = str(error)
+            self._known[body.key] = known
+        if isinstance(known, str):
+            raise RegionError(known)
+        return known.with_leaves(body.leaves)
+
+
+class _Known:
+    """A lowered body whose buffers and variables are positions among the leaves of its description."""
+
+    def __init__(self, made: Lowered, leaves: Mapping[UOp, int]) -> None:
+        self.made = made
+        self.buffers = [leaves[buffer] for buffer in made.buffers]
+        self.variables = [leaves[variable] for variable in made.variables]
+
+    def with_leaves(self, leaves: Mapping[UOp, int]) -> Lowered:
+        """The same body over other leaves."""
+        found = list(leaves)
+        buffers, variables = ([found[p] for p in positions] for positions in (self.buffers, self.variables))
+        return Lowered(self.made.ast, tuple(buffers), self.made.written, tuple(variables))
+
+
+class _Description:
+    """What lowering looks at, with nodes, loops, buffers and variables numbered in the order they are met.
+
+    Attributes:
+        key: equal for bodies that are lowered to the same kernel.
+        leaves: buffers and variables, with their numbers.
+    """
+
+    def __init__(
+        self, places: Mapping[UOp, UOp], axes: Axes, outputs: Sequence[UOp], nest: Sequence[Loop], frame: Frame | None
+    ) -> None:
+        self.leaves: dict[UOp, int] = {}
+        self._scratch: Mapping[UOp, int] = frame.scratch if frame is not None else {}
+        self._axes = axes
+        self._loops: dict[object, int] = {}
+        own = set(outputs)
+        numbers: dict[UOp, int] = {}
+        rows: list[object] = []
+        stack: list[UOp] = [places[output] for output in reversed(outputs)] + list(reversed(outputs))
+        while stack:
+            node = stack[-1]
+            if node in numbers:
+                stack.pop()
+                continue
+            place = places.get(node) if node not in own else None
+            sources = node.src if place is None or place is node else (place,)
+            missing = [s for s in sources if s not in numbers]
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            stack.pop()
+            numbers[node] = len(rows)
+            if not sources:
+                rows.append(self._leaf(node))
+            elif place is not None:
+                rows.append((numbers[place],))
+            else:
+                loops = tuple([tuple([self._loop(loop) for loop in axis]) for axis in axes.dims(node)])
+                rows.append((node.op, node.dtype, node.arg, loops, *[numbers[s] for s in sources]))
+        cuts = (
+            [(self._loop((cut.atom, cut.outer * cut.inner)), cut.outer) for cut in frame.blocks.cuts] if frame else []
+        )
+        ends = [(numbers[output], numbers[places[output]]) for output in outputs]
+        self.key = (tuple(rows), tuple(ends), tuple([self._loop(loop) for loop in nest]), frame and tuple(cuts))
+
+    def _loop(self, loop: Loop) -> tuple[int, int]:
+        return self._loops.setdefault(loop[0], len(self._loops)), loop[1]
+
+    def _leaf(self, node: UOp) -> object:
+        if node.op is Op.BUFFER:
+            self.leaves[node] = len(self.leaves)
+            return node.op, node.dtype, node.arg.size, self._scratch.get(node)
+        if node.op is Op.VARIABLE:
+            self.leaves[node] = len(self.leaves)
+            return node.op, node.dtype, node.arg.low, node.arg.high
+        return node  # a constant: equal ones are the same node
