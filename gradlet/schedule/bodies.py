@@ -1,4 +1,4 @@
-"""Bodies lowered once: those of equal layers differ only in their buffers and variables. Saves work, decides nothing."""
+"""Bodies lowered once: those of equal layers have other buffers and nothing else. Saves work, decides nothing."""
 
 from __future__ import annotations
 
@@ -98,15 +98,23 @@ class _Description:
             if not sources:
                 rows.append(self._leaf(node))
             elif place is not None:
-                rows.append((numbers[place],))
+                rows.append(numbers[place])
             else:
-                loops = tuple([tuple([self._loop(loop) for loop in axis]) for axis in axes.dims(node)])
-                rows.append((node.op, node.dtype, node.arg, loops, *[numbers[s] for s in sources]))
-        cuts = (
-            [(self._loop((cut.atom, cut.outer * cut.inner)), cut.outer) for cut in frame.blocks.cuts] if frame else []
-        )
-        ends = [(numbers[output], numbers[places[output]]) for output in outputs]
-        self.key = (tuple(rows), tuple(ends), tuple([self._loop(loop) for loop in nest]), frame and tuple(cuts))
+                row: list[object] = [node.op, node.dtype, node.arg, *[numbers[s] for s in sources]]
+                if node.op not in _PLAIN:  # its loops and those of what it reads become ranges
+                    row += [self._dims(looped) for looped in (node, *sources)]
+                rows.append(tuple(row))
+        for output in outputs:
+            rows.append((numbers[output], numbers[places[output]], self._dims(output)))
+        rows.append(tuple([self._loop(loop) for loop in nest]))
+        if frame is not None:
+            rows.append(tuple([(self._loop((c.atom, c.outer * c.inner)), c.outer) for c in frame.blocks.cuts]))
+        self.key = tuple(rows)
+
+    def _dims(self, node: UOp) -> object:
+        if node.op in SCALAR_LEAVES:
+            return None
+        return tuple([tuple([self._loop(loop) for loop in axis]) for axis in self._axes.dims(node)])
 
     def _loop(self, loop: Loop) -> tuple[int, int]:
         return self._loops.setdefault(loop[0], len(self._loops)), loop[1]

@@ -28,6 +28,7 @@ class Emitter:
         calls: what was emitted so far.
         temporary: buffers that hold nothing of use after the schedule.
         apart: numbers of calls that begin what was to be one launch and became several, with the reason.
+        call_bodies: the body of every call that is one body or part of one.
     """
 
     def __init__(self, steps: Steps, launches: Sequence[Launch]) -> None:
@@ -38,6 +39,7 @@ class Emitter:
         self.bodies = Bodies(self.places, steps.axes)
         self._unsafe: dict[UOp, list[int]] = {}
         self.apart: dict[int, str] = {}
+        self.call_bodies: dict[int, Group] = {}
         for launch in launches:
             for output in launch.outputs:
                 self.places[output] = self.place(output)
@@ -108,7 +110,9 @@ class Emitter:
         """Append the calls of one body on its own."""
         outputs = computed(group)
         if outputs:
+            begin = len(self.calls)
             self.emit_kernel(outputs, group, self.steps.devices[outputs[0]])
+            self.call_bodies.update(dict.fromkeys(range(begin, len(self.calls)), group))
 
     def emit_launch(self, launch: Launch) -> bool:
         """Append several bodies as one call; False (and nothing appended) where a body cannot run inside a launch."""
