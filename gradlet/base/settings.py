@@ -82,7 +82,7 @@ class Setting:
         return bool(self.value > other)
 
 
-DEBUG = Setting("DEBUG", 0, "1 totals, 2 a line a kernel, 3 opts and ranges, 4 code, 5 linear program, 6 passes",
+DEBUG = Setting("DEBUG", 0, "1 totals, 2 a line a kernel, 3 schedules and opts, 4 code, 5 linear program, 6 passes",
                 allowed=range(7))  # fmt: skip
 DEV = Setting("DEV", "", "default device: CPU, PYTHON or NULL; NULL:TRIPLE compiles for another target", "runtime")
 SPEC = Setting("SPEC", 0, "1 checks the graph between every two passes", allowed=range(2))

@@ -87,7 +87,8 @@ def base_buffer(node: UOp) -> UOp:
 
 def schedule(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> Schedule:
     """The kernels that would compute these roots."""
-    return create_schedule(resolve(roots), target_of, resolve(live), default_device=Device.DEFAULT)
+    tell = report.explanations()
+    return create_schedule(resolve(roots), target_of, resolve(live), default_device=Device.DEFAULT, tell=tell)
 
 
 def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
@@ -104,7 +105,12 @@ def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
     with report.realize_totals():
         start = time.perf_counter()
         plan = create_schedule(
-            resolved, target_of, resolve(live), report.pass_observers(), default_device=Device.DEFAULT
+            resolved,
+            target_of,
+            resolve(live),
+            report.pass_observers(),
+            default_device=Device.DEFAULT,
+            tell=report.explanations(),
         )
         if events.active():
             kernels = sum(isinstance(c, KernelCall) for c in plan.calls)

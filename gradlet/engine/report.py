@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,37 @@ from gradlet.ops.op import Op
 from gradlet.runtime.buffer import Buffer
 from gradlet.runtime.counters import GlobalCounters
 from gradlet.runtime.device import Device
+from gradlet.schedule.explain import Explanation
 
 if TYPE_CHECKING:
     from gradlet.engine.compile import Kernel
+
+
+_explained: Callable[[Explanation], None] | None = None
+
+
+def explanations() -> Callable[[Explanation], None] | None:
+    """Who wants an explanation of every schedule that is made: a listener, or the screen with DEBUG=3; None if nobody."""
+    if _explained is not None:
+        return _explained
+    return show_explanation if settings.DEBUG >= 3 else None
+
+
+def show_explanation(explanation: Explanation) -> None:
+    """DEBUG=3: launches with prices and bytes, and why neighbours were not merged."""
+    print(explanation.text())
+
+
+@contextmanager
+def explained(listener: Callable[[Explanation], None]) -> Iterator[None]:
+    """Hand the explanation of every schedule that is made in a block to `listener`; nested blocks replace it."""
+    global _explained
+    before = _explained
+    _explained = listener
+    try:
+        yield
+    finally:
+        _explained = before
 
 
 def show_lowering(ast: UOp, linear: AnyProgram, backend: Any) -> None:

@@ -10,7 +10,8 @@ from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import KernelArg, Op
 from gradlet.schedule.calls import CopyCall, KernelCall, MemoryPlan
 from gradlet.schedule.hazards import Effects
-from gradlet.schedule.partition import Launch
+from gradlet.schedule.partition import Group, Launch
+from gradlet.schedule.refusals import Decisions
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
 
@@ -29,6 +30,10 @@ class Context:
         values: this launch's value of every bound variable.
         guards: how many sources at the end of the SINK only keep bases of writes whole.
         stored_on: device of constants that are stored by a kernel of their own.
+        decisions: what was decided; None when nobody wants to know.
+        spans: for every launch the numbers of its calls.
+        call_bodies: see `Emitter`.
+        apart: see `Emitter`.
     """
 
     asked: list[UOp]
@@ -47,6 +52,10 @@ class Context:
     results: dict[UOp, UOp] = field(default_factory=dict)
     made: set[UOp] = field(default_factory=set)
     memory: MemoryPlan = field(default_factory=MemoryPlan)
+    decisions: Decisions | None = None
+    spans: list[range] = field(default_factory=list)
+    call_bodies: dict[int, Group] = field(default_factory=dict)
+    apart: dict[int, str] = field(default_factory=dict)
 
 
 def sink(nodes: Sequence[UOp], name: str = "schedule") -> UOp:

@@ -17,12 +17,14 @@ from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
 from gradlet.schedule.columns import cut_column_sums
 from gradlet.schedule.context import Context, sink
 from gradlet.schedule.emit import Emitter
+from gradlet.schedule.explain import Explanation, explain
 from gradlet.schedule.hazards import place_writes
 from gradlet.schedule.launches import partition
 from gradlet.schedule.layout import lay_out_operands
 from gradlet.schedule.moves import chain_to, replay, reshape, root_of
 from gradlet.schedule.order import execution_order
 from gradlet.schedule.pull import pull_sums
+from gradlet.schedule.refusals import Decisions
 from gradlet.schedule.scan import split_scans
 from gradlet.schedule.split import split_reductions
 from gradlet.schedule.steps import Steps
@@ -99,7 +101,7 @@ def _store_constants(node: UOp, context: Context) -> UOp:
 def _decide(node: UOp, context: Context) -> UOp:
     assert context.effects is not None
     context.steps = Steps(context.effects, node.src, context.stored_on, context.default_device)
-    context.launches = partition(context.steps, context.target_of)
+    context.launches = partition(context.steps, context.target_of, context.decisions)
     return node
 
 
@@ -113,8 +115,11 @@ def _lower(node: UOp, context: Context) -> UOp:
     assert context.steps is not None
     emitter = Emitter(context.steps, context.launches)
     for launch in context.launches:
+        begin = len(emitter.calls)
         emitter.emit(launch)
+        context.spans.append(range(begin, len(emitter.calls)))
     context.calls, context.made = emitter.calls, emitter.made
+    context.call_bodies, context.apart = emitter.call_bodies, emitter.apart
     for old, new in zip(context.asked, node.src, strict=True):
         context.results[old] = _result(new, emitter, context.default_device)
     return sink([call.ast for call in context.calls if isinstance(call, KernelCall)])
@@ -181,6 +186,7 @@ def create_schedule(
     live: Sequence[UOp] = (),
     observers: Sequence[Observer] = (),
     default_device: str = "CPU",
+    tell: Callable[[Explanation], None] | None = None,
 ) -> Schedule:
     """The kernel calls that compute the roots.
 
@@ -190,14 +196,15 @@ def create_schedule(
         live: other graphs still in use; they keep seeing the values they were built on.
         observers: called after every pass; a schedule from the cache runs no pass.
         default_device: where constants are stored when nothing says otherwise.
+        tell: gets an explanation of the schedule, unless it comes from the cache.
     """
     with no_gc():
         if not settings.SCHEDULE_CACHE or observers:
-            return make_schedule(roots, target_of, live, observers, default_device)
+            return make_schedule(roots, target_of, live, observers, default_device, tell)
         question = _cache.ask(roots, target_of, live, default_device)
         found = question.answer()
         if found is None:
-            found = make_schedule(roots, target_of, live, (), default_device)
+            found = make_schedule(roots, target_of, live, (), default_device, tell)
             question.remember(found)
         return found
 
@@ -208,12 +215,18 @@ def make_schedule(
     live: Sequence[UOp] = (),
     observers: Sequence[Observer] = (),
     default_device: str = "CPU",
+    tell: Callable[[Explanation], None] | None = None,
 ) -> Schedule:
     """Like `create_schedule`, always from scratch."""
     writes = [n for n in toposort((*roots, *live)) if n.op is Op.WRITE]
     asked = [*roots, *live, *writes]
     context = Context(asked, len(roots), len(live), target_of, default_device)
+    if tell is not None:
+        context.decisions = Decisions()
     PIPELINE.run(sink(asked), context, observers)
     used = {v for call in context.calls if isinstance(call, KernelCall) for v in call.variables}
     values = {v: value for v, value in context.values.items() if v in used}
-    return Schedule(tuple(context.calls), context.results, values, context.memory)
+    schedule = Schedule(tuple(context.calls), context.results, values, context.memory)
+    if tell is not None and context.decisions is not None:
+        tell(explain(context, schedule, roots, context.decisions))
+    return schedule

@@ -17,7 +17,7 @@ from gradlet.schedule.launches import MAX_BODIES, Draft, LaunchSearch
 from gradlet.schedule.partition import Launch
 from gradlet.schedule.price import MAX_EVALUATIONS, PICO, Verdict, evaluations
 from gradlet.schedule.reasons import Reason
-from gradlet.schedule.regions import Planner, Value, candidates, peak
+from gradlet.schedule.regions import MIN_LANES, Planner, Value, candidates, peak
 
 # A merged kernel that computes so much more than its parts is said to compute again.
 AGAIN: Final = 1.5
@@ -176,7 +176,7 @@ def cost_words(cost: int) -> str:
 
 def gain_words(cost: int) -> str:
     """What a merge would gain, in words."""
-    return f"would gain {human_seconds(-cost / PICO)}"
+    return f"would gain {human_seconds(-cost / PICO)}" if cost < 0 else f"would cost only {human_seconds(cost / PICO)}"
 
 
 def kernel_figures(search: Search, reason: Reason, cells: Sequence[Cell], stored: Sequence[Cell]) -> str:
@@ -231,12 +231,20 @@ def why_two_launches(search: LaunchSearch, first: int, second: int) -> tuple[Ref
             found.append(illegal[way](search, a, b))
             continue
         cost = made.price - a.price - b.price
-        if cost <= -MIN_GAIN:
+        if cost <= most_accepted(search, first, second):
             reason = late_or_cycle(search.graph.can_merge(first, second))
             found.append(Refusal(way, reason, gain_words(cost), cost))
         else:
             found.append(Refusal(way, Reason.PRICE, ", ".join([cost_words(cost), *launch_cause(way, made)]), cost))
     return tuple(found)
+
+
+def most_accepted(search: LaunchSearch, first: int, second: int) -> int:
+    """What a merge of two launches may cost: it has to gain, but a maker and its user may pay a little for a launch."""
+    a, b = search.drafts[first], search.drafts[second]
+    if search.tolerance and second in search.graph.after[first]:
+        return (a.price + b.price) // search.tolerance
+    return -MIN_GAIN
 
 
 def launch_cause(way: str, made: Draft) -> list[str]:
@@ -300,7 +308,12 @@ def why_no_blocks(planner: Planner, kernels: Sequence[Kernel], values: dict[UOp,
     shared = planner.shared(kernels, values)
     if shared:
         loops = [(a, sizes[a]) for a in planner.nesting(kernels) if a in shared and sizes[a] > 1]
-        cuts = candidates(loops, planner.target.cores)
+        lanes = planner.lanes(kernels)
+        cuts = [
+            cuts
+            for cuts in candidates(loops, planner.target.cores)
+            if not any(cut.atom in lanes and cut.inner < MIN_LANES for cut in cuts)
+        ]
         if not cuts:
             return Refusal("region", Reason.NO_CUT)
         scratch = peak([v for v in values.values() if not v.stored], len(kernels))
