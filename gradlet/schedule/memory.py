@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -20,6 +22,8 @@ CPU_ALIGNMENT: Final = 64
 GPU_ALIGNMENT: Final = 256
 # An in-place output is another kernel to compile and loses some ways to cut its loops, so it has to save this share.
 LEAST_SAVING: Final = 16
+# Beyond so many blocks of a device only two orders are tried: best fit in any order takes time with their square.
+MOST_COMPARED: Final = 400
 
 
 @dataclass(eq=False)
@@ -166,6 +170,8 @@ class Lifetimes:
 
 def place_blocks(blocks: Sequence[Block]) -> int:
     """Best fit in a few orders of the blocks; sets the offsets of the order with the lowest top and returns that."""
+    if len(blocks) > MOST_COMPARED:
+        return place_in_time(blocks)
     least = max(bytes_in_use(blocks), default=0)
     orders: tuple[Callable[[Block], tuple[int, ...]], ...] = (
         lambda b: (-b.size, b.first, b.last),
@@ -196,6 +202,52 @@ def bytes_in_use(blocks: Sequence[Block]) -> Iterator[int]:
     for moment in sorted(change):
         total += change[moment]
         yield total
+
+
+def place_in_time(blocks: Sequence[Block]) -> int:
+    """Best fit in the order of time, forwards or backwards: hardly more than the least for many blocks, and fast."""
+    forwards = sweep([(b.first, -b.size, b.last) for b in blocks])
+    backwards = sweep([(-b.last, -b.size, -b.first) for b in blocks])
+    top, offsets = min(forwards, backwards)
+    for block, offset in zip(blocks, offsets, strict=True):
+        block.offset = offset
+    return top
+
+
+def sweep(times: Sequence[tuple[int, int, int]]) -> tuple[int, list[int]]:
+    """Best fit of blocks (first moment, -size, last moment), the earliest first: arena size, offset of each block."""
+    offsets = [0] * len(times)
+    gaps: list[tuple[int, int]] = []  # below `end`, in order: where each begins and ends
+    end = top = 0
+    used: list[tuple[int, int, int]] = []  # a heap: last moment, offset, size
+    for number in sorted(range(len(times)), key=lambda n: times[n]):
+        first, negative, last = times[number]
+        size = -negative
+        while used and used[0][0] < first:
+            _, offset, freed = heapq.heappop(used)
+            place = bisect_left(gaps, (offset, 0))
+            begin, stop = offset, offset + freed
+            if place < len(gaps) and gaps[place][0] == stop:
+                stop = gaps.pop(place)[1]
+            if place and gaps[place - 1][1] == begin:
+                place -= 1
+                begin = gaps.pop(place)[0]
+            if stop == end:
+                end = begin
+            else:
+                gaps.insert(place, (begin, stop))
+        fitting = [(stop - begin, begin) for begin, stop in gaps if stop - begin >= size]
+        if fitting:
+            gap, offset = min(fitting)
+            place = bisect_left(gaps, (offset, 0))
+            gaps[place : place + 1] = [(offset + size, offset + gap)] if gap > size else []
+        else:
+            offset = end
+            end += size
+            top = max(top, end)
+        offsets[number] = offset
+        heapq.heappush(used, (last, offset, size))
+    return top, offsets
 
 
 def best_fit(blocks: Sequence[Block]) -> int:

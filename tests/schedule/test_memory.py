@@ -16,7 +16,17 @@ from gradlet.graph.evaluate import evaluate
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import BodyUse, KernelArg, LaunchArg, Op
 from gradlet.schedule.calls import CopyCall, KernelCall, MemoryPlan, Schedule
-from gradlet.schedule.memory import Block, Call, best_fit, moments_of, place_blocks, plan_memory, size_of
+from gradlet.schedule.memory import (
+    MOST_COMPARED,
+    Block,
+    Call,
+    best_fit,
+    moments_of,
+    place_blocks,
+    plan_memory,
+    size_of,
+    sweep,
+)
 from gradlet.schedule.moves import root_of
 from gradlet.schedule.pipeline import make_schedule
 from gradlet.target.target import NVPTX, Target
@@ -323,3 +333,36 @@ def test_a_schedule_from_the_cache_has_its_own_places() -> None:
     assert first.memory.arenas == second.memory.arenas and first.memory.bound == second.memory.bound
     assert not set(first.memory.places) & set(second.memory.places)
     assert set(second.memory.places) <= {b for c in second.calls if isinstance(c, KernelCall) for b in c.buffers}
+
+
+def random_blocks(seed: int, count: int, moments: int) -> list[Block]:
+    rng = random.Random(seed)
+    node = buffer(1)
+    blocks = []
+    for _ in range(count):
+        first = rng.randrange(moments)
+        blocks.append(Block("CPU", 64 * rng.randint(1, 9), first, first + rng.randint(0, moments // 3), node))
+    return blocks
+
+
+def test_sweep_is_best_fit_in_the_order_of_time() -> None:
+    for seed in range(200):
+        blocks = random_blocks(seed, 1 + seed % 60, 30)
+        top = best_fit(sorted(blocks, key=lambda b: (b.first, -b.size, b.last)))
+        # Blocks that are equal in time and size may change places.
+        expected = sorted((b.first, b.size, b.last, b.offset) for b in blocks)
+        found, offsets = sweep([(b.first, -b.size, b.last) for b in blocks])
+        assert found == top
+        assert sorted((b.first, b.size, b.last, o) for b, o in zip(blocks, offsets, strict=True)) == expected
+
+
+def test_many_blocks_are_placed_apart_in_little_more_than_the_least() -> None:
+    blocks = random_blocks(3, MOST_COMPARED + 100, 400)
+    top = place_blocks(blocks)
+    for number, one in enumerate(blocks):
+        assert one.offset + one.size <= top
+        for other in blocks[:number]:
+            if one.first <= other.last and other.first <= one.last:
+                assert one.offset + one.size <= other.offset or other.offset + other.size <= one.offset
+    least = max(sum(b.size for b in blocks if b.first <= moment <= b.last) for moment in range(600))
+    assert top <= least * 1.1
