@@ -30,8 +30,6 @@ from gradlet.target.target import Target
 
 # Kernels of one region, and bodies of one launch before packing.
 MAX_BODIES: Final = 16
-# Prices are not exact: a merge of producer and consumer may cost one part in so many and still saves a launch.
-TOLERANCE: Final = 100
 # A kernel is small, and worth packing with any other, when it takes at most this many launches.
 SMALL_LAUNCHES: Final = 3
 
@@ -121,7 +119,6 @@ class LaunchSearch:
                 self.owner.setdefault(cell.number, []).append(number)
                 self.kernels_of.setdefault(cell.number, []).append(draft.main[0])
         self.planners: dict[str, Planner] = {}
-        self.tolerance = 0
         self.shapes = Shapes()
         self.made: dict[Pair, tuple[int, int, Draft | None]] = {}  # gain, layer of the first, what a merge gives
         self.waiting: set[Pair] = set()
@@ -131,25 +128,19 @@ class LaunchSearch:
             self.register(number, draft)
 
     def run(self) -> list[Launch]:
-        """All moves until none gains; then those that cost next to nothing and save a launch."""
-        self.improve(self.neighbours)
-        self.tolerance = TOLERANCE
-        self.improve(lambda number: list(self.graph.after[number]))
-        return self.pack()
-
-    def improve(self, others_of: Callable[[int], list[int]]) -> None:
-        """Merge launches with their neighbours, best first, as long as that is acceptable."""
-        for number, draft in self.drafts.items():
-            if draft.alive:
-                for other in others_of(number):
+        """All moves until none gains."""
+        for number in self.drafts:
+            for other in self.neighbours(number):
+                if number < other:
                     self.propose(number, other)
         while self.heap:
             pair = heapq.heappop(self.heap)[-1]
             self.waiting.discard(pair)
             merged = [first for first, second in self.shapes.occurrences(pair) if self.merge(first, second, pair)]
             for number in merged:
-                for other in others_of(number):
+                for other in self.neighbours(number):
                     self.propose(number, other)
+        return self.pack()
 
     # repeated layers
     def register(self, number: int, draft: Draft) -> None:
@@ -239,8 +230,7 @@ class LaunchSearch:
             same = self.device(a.main[0]) == self.device(b.main[0])
             made = self.joined(first, second) if same else None
             found = self.made[pair] = a.price + b.price - made.price if made is not None else 0, a.layer, made
-        least = MIN_GAIN if not self.tolerance else -(a.price + b.price) // self.tolerance
-        if found[2] is not None and found[0] >= least:
+        if found[0] >= MIN_GAIN:
             self.waiting.add(pair)
             heapq.heappush(self.heap, (-found[0], first, second, pair))
 
@@ -413,13 +403,13 @@ class LaunchSearch:
             if draft.price - target.launch_ps < SMALL_LAUNCHES * target.launch_ps:
                 small.setdefault(device, []).append(number)
         result = alone
-        for devices_small in small.values():
+        for device, devices_small in small.items():
             mine = set(devices_small)
             # A formula with a large member takes its small ones along; the rest go together.
             for key in [k for k, found in formulas.items() if mine.issuperset(found)]:
                 del formulas[key]
             taken = {n for found in formulas.values() for n in found}
-            formulas[len(formulas)] = [n for n in devices_small if n not in taken]
+            formulas[device] = [n for n in devices_small if n not in taken]
         for found in formulas.values():
             result.extend(self.within_limits(found, alive))
         return result

@@ -117,6 +117,12 @@ class Steps:
     def _find_devices(self, nodes: Sequence[UOp], asked: Mapping[UOp, str], default: str) -> dict[UOp, str]:
         """Where every step runs. One that only depends on constants runs where its users do."""
         devices = find_devices(nodes)
+        for node in self.order:
+            memory = self.effects.versions.get(node)
+            while memory is not None and memory.op is not Op.BUFFER:
+                memory = self.effects.versions.get(memory)
+            if memory is not None:
+                devices.setdefault(node, memory.arg.device)  # constants go where the memory is that they go into
         devices.update({n: d for n, d in asked.items() if n not in devices})
         for node in reversed(self.order):
             device = devices.setdefault(node, default)

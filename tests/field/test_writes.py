@@ -182,3 +182,14 @@ def test_a_constant_written_over_everything_stays_on_the_device(dtype: str) -> N
         x.realize()
         assert x.device == "PYTHON"
         assert x.tolist() == [1, 1, 1]
+
+
+def test_constants_in_memory_of_one_device_beside_work_on_another() -> None:
+    """Both are small enough to start with others, but not with each other."""
+    a = Tensor(np.arange(24).reshape(4, 6), device="PYTHON").realize()
+    b = Tensor(np.arange(24).reshape(4, 6), device="CPU").realize()
+    a[:] = 2
+    b[1] = 5
+    Tensor.realize(a, b, a.full_like(3).contiguous())
+    assert a.device == "PYTHON" and a.tolist() == [[2] * 6] * 4
+    assert b.tolist()[1] == [5] * 6
