@@ -24,6 +24,7 @@ COMMANDS: dict[str, Command] = {
     "demo": Command("train a small convolutional network on real handwritten digits"),
     "doctor": Command("what this machine offers, what is missing, and the command that installs it", False),
     "passes": Command("the compiler's pass lists, in the order they run"),
+    "schedule": Command("run a script and print its schedules: launches, prices, and why neighbours are not merged"),
     "cache": Command("the kernel cache on disk: statistics, clear"),
     "bench": Command("how to measure gradlet beside torch and tinygrad"),
 }

@@ -222,26 +222,27 @@ def numbers(label: str) -> list[int]:
     return [int(part) for part in label.split(".")]
 
 
-def results_by_buffer(schedule: Schedule, roots: Sequence[UOp]) -> dict[UOp, list[str]]:
-    """What the caller asked for, by the memory it is in."""
-    found: dict[UOp, list[str]] = {}
+def results_by_buffer(schedule: Schedule, roots: Sequence[UOp]) -> dict[UOp, list[tuple[int, str]]]:
+    """What the caller asked for, with its number, by the memory it is in."""
+    found: dict[UOp, list[tuple[int, str]]] = {}
     for number, root in enumerate(roots):
         result = schedule.results.get(root)
         if result is not None:
             shape = "x".join([str(size) for size in root.shape]) or "scalar"
-            found.setdefault(root_of(result), []).append(f"result {number}: {root.dtype.name} {shape}")
+            words = f"result {number}: {root.dtype.name} {shape}"
+            found.setdefault(root_of(result), []).append((number, words))
     return found
 
 
 def explain_call(
     call: KernelCall | CopyCall, number: int, stages: tuple[tuple[Segment, ...], ...], price: int | None,
-    shown: dict[UOp, list[str]], made: set[UOp], note: str,
+    shown: dict[UOp, list[tuple[int, str]]], made: set[UOp], note: str,
 ) -> LaunchExplanation:  # fmt: skip
     """The facts of one call."""
     if isinstance(call, CopyCall):
         source, destination = call.source.arg.device, call.destination.arg.device
         moved = size_of(call.source)
-        results = tuple(shown.get(call.destination, ()))
+        results = tuple([words for _, words in shown.get(call.destination, ())])
         name = f"copy {source} -> {destination}"
         return LaunchExplanation(number, name, destination, (), price, Traffic(moved, moved, 0), (), results, 0, note)
     written = [call.buffers[slot] for slot in call.written]
@@ -253,7 +254,7 @@ def explain_call(
         price,
         traffic_of(call),
         call.ast.arg.scratch if is_launch(call.ast.arg) else (),
-        tuple([text for buffer in written for text in shown.get(buffer, ())]),
+        tuple([words for _, words in sorted([r for buffer in written for r in shown.get(buffer, ())])]),
         len([buffer for buffer in written if buffer not in made]),
         note,
     )
@@ -402,6 +403,7 @@ def launch_lines(launch: LaunchExplanation) -> Iterator[str]:
         prefix = f"stage {number + 1}: " if len(launch.stages) > 1 else ""
         for line in stage_lines(stage):
             yield f"      {prefix}{line}"
+            prefix = " " * len(prefix)
     if launch.scratch:
         yield f"      scratch of every core: {' + '.join([human_bytes(size) for size in launch.scratch])}"
     named = list(launch.results[:NAMED_RESULTS])

@@ -230,9 +230,13 @@ class LaunchSearch:
             same = self.device(a.main[0]) == self.device(b.main[0])
             made = self.joined(first, second) if same else None
             found = self.made[pair] = a.price + b.price - made.price if made is not None else 0, a.layer, made
-        if found[0] >= MIN_GAIN:
+        if self.pays(found[0]):
             self.waiting.add(pair)
             heapq.heappush(self.heap, (-found[0], first, second, pair))
+
+    def pays(self, gain: int) -> bool:
+        """Whether a merge that gains so many picoseconds is made."""
+        return gain >= MIN_GAIN
 
     def joined(self, first: int, second: int) -> Draft | None:
         """The cheapest legal way to start two launches together."""
@@ -441,7 +445,9 @@ class LaunchSearch:
         stages += self.staged(drafts)
         main: list[Region] = []
         for draft in drafts:
-            main.append(Region([self.search.group(k) for k in draft.main], draft.plan and draft.plan.blocks))
+            main.append(
+                Region([self.search.group(k) for k in draft.main], None if draft.plan is None else draft.plan.blocks)
+            )
             if draft.plan is not None:
                 scratch.update(draft.plan.scratch)
         stages.append(main)

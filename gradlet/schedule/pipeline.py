@@ -180,6 +180,11 @@ PIPELINE: Final = Pipeline(
 _cache: Final = ScheduleCache()
 
 
+def forget_schedules() -> None:
+    """Empty the cache of schedules: equal graphs are decided anew."""
+    _cache.entries.clear()
+
+
 def create_schedule(
     roots: Sequence[UOp],
     target_of: Callable[[str], Target],

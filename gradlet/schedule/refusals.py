@@ -231,20 +231,12 @@ def why_two_launches(search: LaunchSearch, first: int, second: int) -> tuple[Ref
             found.append(illegal[way](search, a, b))
             continue
         cost = made.price - a.price - b.price
-        if cost <= most_accepted(search, first, second):
+        if search.pays(-cost):
             reason = late_or_cycle(search.graph.can_merge(first, second))
             found.append(Refusal(way, reason, gain_words(cost), cost))
         else:
             found.append(Refusal(way, Reason.PRICE, ", ".join([cost_words(cost), *launch_cause(way, made)]), cost))
     return tuple(found)
-
-
-def most_accepted(search: LaunchSearch, first: int, second: int) -> int:
-    """What a merge of two launches may cost: it has to gain, but a maker and its user may pay a little for a launch."""
-    a, b = search.drafts[first], search.drafts[second]
-    if search.tolerance and second in search.graph.after[first]:
-        return (a.price + b.price) // search.tolerance
-    return -MIN_GAIN
 
 
 def launch_cause(way: str, made: Draft) -> list[str]:
