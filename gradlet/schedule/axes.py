@@ -26,6 +26,7 @@ class Axes:
         self._parts: dict[int, tuple[int, int]] = {}
         self._dims: dict[UOp, Dims] = {}
         self._loops: dict[UOp, tuple[tuple[Loop, ...], ...]] = {}
+        self._shared: dict[Dims, tuple[tuple[Loop, ...], ...]] = {}
         self._apart: list[set[int]] = []  # atoms that occur together with an atom in some node
         self._renamed = contraction_operands(order)
         for node in order:
@@ -47,7 +48,10 @@ class Axes:
             dims = self._dims.get(node)
             if dims is None:  # a scalar, or a node made later: every axis on its own
                 dims = self._dims[node] = self._fresh(node.shape)
-            found = tuple([tuple([(a, self._size[a]) for a in self._resolve(axis)]) for axis in dims])
+            found = self._shared.get(dims)
+            if found is None:
+                found = tuple([tuple([(a, self._size[a]) for a in self._resolve(axis)]) for axis in dims])
+                self._shared[dims] = found
             self._loops[node] = found
         return found
 
@@ -96,11 +100,17 @@ class Axes:
         return atom
 
     def _resolve(self, atoms: Sequence[int]) -> list[int]:
+        parent, parts_of = self._parent, self._parts
+        for atom in atoms:
+            if parent[atom] != atom or atom in parts_of:
+                break
+        else:
+            return list(atoms)
         result: list[int] = []
         stack = list(reversed(atoms))
         while stack:
             atom = self._find(stack.pop())
-            parts = self._parts.get(atom)
+            parts = parts_of.get(atom)
             if parts is None:
                 result.append(atom)
             else:
@@ -144,7 +154,7 @@ class Axes:
         if first == second or len(first) != len(second):
             return
         for axis, (one, other) in enumerate(zip(first, second, strict=True)):
-            if one == other:
+            if one == other or self._resolve(one) == self._resolve(other):
                 continue
             mine = {a for k, atoms in enumerate(first) if k != axis for a in self._resolve(atoms)}
             its = {a for k, atoms in enumerate(second) if k != axis for a in self._resolve(atoms)}
