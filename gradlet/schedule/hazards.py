@@ -97,7 +97,12 @@ class Held:
         return tuple(sorted([(b.start, b.terms) for b in self.boxes.get(leaf, ())]))
 
 
-def place_writes(roots: Sequence[UOp], live: Sequence[UOp] = (), guards: Collection[UOp] = ()) -> Effects:
+def place_writes(
+    roots: Sequence[UOp],
+    live: Sequence[UOp] = (),
+    guards: Collection[UOp] = (),
+    asked: Sequence[tuple[UOp, UOp]] | None = None,
+) -> Effects:
     """Decide every WRITE and SCATTER of a graph.
 
     Starts by writing in place wherever memory allows. Where that would need an order that does not exist (a late
@@ -109,12 +114,25 @@ def place_writes(roots: Sequence[UOp], live: Sequence[UOp] = (), guards: Collect
         roots: graphs to compute.
         live: other graphs still in use.
         guards: CONTIGUOUS nodes that need no memory once their write has become an expression.
+        asked: the roots, the other graphs and all writes in them as they were before they were simplified, each with
+            what it became. Only by these names do others know what a schedule computes.
     """
     known = [n for n in toposort(roots) if n.op is Op.WRITE]
+    if asked is None:
+        asked = [(n, n) for n in (*roots, *live, *known)]
     graphs = list(dict.fromkeys([*roots, *live, *known]))
     shorter = dict(zip(graphs, shorten(graphs, [*roots, *live]), strict=True))
     wanted = [shorter[r] for r in roots]
-    held, extra = held_nodes(wanted, [shorter[n] for n in live])
+    # A write that no root needs any more does not run.
+    present = set(toposort(wanted))
+    running = {w for w in known if shorter[w] in present}
+    runs = {old: root_of(new) for old, new in asked if old.op is Op.WRITE and root_of(new) in running}
+    names = [old for old, _ in asked[: len(roots) + len(live)]]
+    held, reached = held_nodes(names[: len(roots)], names[len(roots) :], runs)
+    extra = [w for w in dict.fromkeys([shorter[runs[w]] for w in reached if w in runs]) if w not in wanted]
+    held.nodes = {*extra, *wanted, *[root_of(w) for w in wanted]}
+    for node in wanted:
+        held.note(node)
     given_up: set[UOp] = set()
     late: dict[UOp, list[UOp]] = {}
     while True:
@@ -129,25 +147,28 @@ def place_writes(roots: Sequence[UOp], live: Sequence[UOp] = (), guards: Collect
             given_up.add(culprit)
     new = attempt.new
     found = set(extra)
-    asked = set(roots)
+    called = set(roots)
     return Effects(
         [new[r] for r in wanted],
-        {w: new[shorter[w]] for w in known if shorter[w] in found and w not in asked},
+        {w: new[shorter[w]] for w in known if shorter[w] in found and w not in called},
         attempt.versions, attempt.memory, attempt.places, attempt.before,
     )  # fmt: skip
 
 
-def held_nodes(roots: Sequence[UOp], live: Sequence[UOp]) -> tuple[Held, list[UOp]]:
+def held_nodes(
+    roots: Sequence[UOp], live: Sequence[UOp], runs: Collection[UOp] | None = None
+) -> tuple[Held, list[UOp]]:
     """What other graphs still need after this schedule, and the writes of ours among it that are not roots.
 
-    A live graph that contains one of our roots or writes will read its result, not what lies below.
+    A live graph that contains one of our roots or writes will read its result, not what lies below. `runs` are the
+    writes that the schedule performs; all that the roots contain if it does not say.
     """
     held = Held()
     if not any(r.mask & _WRITING for r in roots):
         return held, []
     order = toposort(roots)
     known = set(roots)
-    known.update(n for n in order if n.op is Op.WRITE)
+    known.update(n for n in order if n.op is Op.WRITE and (runs is None or n in runs))
     found: list[UOp] = []
     for node in live:
         if node not in held.nodes:

@@ -73,7 +73,8 @@ def _place_writes(node: UOp, context: Context) -> UOp:
     count = len(node.src) - context.guards
     roots, others, guards = node.src[: context.roots], node.src[context.roots : count], node.src[count:]
     live = others[: context.live]
-    effects = context.effects = place_writes(roots, live, frozenset(guards))
+    asked = list(zip(context.asked, node.src[:count], strict=True))
+    effects = context.effects = place_writes(roots, live, frozenset(guards), asked)
     known = dict(zip(context.asked[: context.roots], effects.roots, strict=True))
     # Whoever else holds a write that runs here reads its result. A root may be such a write itself (`write * 1`).
     ran = {**dict(zip(roots, effects.roots, strict=True)), **effects.extra}
@@ -88,11 +89,12 @@ def _place_writes(node: UOp, context: Context) -> UOp:
 def _store_constants(node: UOp, context: Context) -> UOp:
     """A view of nothing but constants is stored by a kernel of its own."""
     stored: list[UOp] = []
+    overwritten = set(context.effects.versions.values()) if context.effects is not None else set()
     for old, new in zip(context.asked, node.src, strict=True):
         if root_of(new).op in SCALAR_LEAVES:
             device = context.devices.get(old, context.default_device)
             new = mk(Op.CONTIGUOUS, new.dtype, (new,), None)
-            while context.stored_on.setdefault(new, device) != device:
+            while new in overwritten or context.stored_on.setdefault(new, device) != device:
                 new = mk(Op.CONTIGUOUS, new.dtype, (new,), None)
         stored.append(new)
     return sink(stored)

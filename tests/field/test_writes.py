@@ -193,3 +193,27 @@ def test_constants_in_memory_of_one_device_beside_work_on_another() -> None:
     Tensor.realize(a, b, a.full_like(3).contiguous())
     assert a.device == "PYTHON" and a.tolist() == [[2] * 6] * 4
     assert b.tolist()[1] == [5] * 6
+
+
+def test_a_lazy_value_that_simplifies_to_one_that_was_computed(device: str) -> None:
+    """It is known by another name, so its writes are what it gets from the first one."""
+    x = Tensor([1, 2, 3, 4], device=device).realize()
+    x.assign(x.flip(0) + 1)
+    before = x * 3
+    x[2] = 7
+    first = before + x
+    second = first + 0
+    del x, before
+    assert second.tolist() == [20, 16, 16, 8]
+    assert first.tolist() == [20, 16, 16, 8]
+
+
+def test_a_constant_that_is_kept_and_also_written_into(device: str) -> None:
+    x = Tensor([5, 6, 7, 8], device=device).realize()
+    before = x * 3
+    x[:] = 1
+    both = before + x
+    x[1:3] += 4
+    x.realize()
+    assert x.tolist() == [1, 5, 5, 1]
+    assert both.tolist() == [16, 19, 22, 25]

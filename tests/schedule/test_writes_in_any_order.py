@@ -420,7 +420,7 @@ def reordering(rng: random.Random) -> Callable[..., Schedule]:
     shuffled = Pipeline("in any order", passes)
 
     def create(
-        roots: Any, target_of: Any, live: Any = (), observers: Any = (), default_device: str = "CPU"
+        roots: Any, target_of: Any, live: Any = (), observers: Any = (), default_device: str = "CPU", **others: Any
     ) -> Schedule:
         usual = pipeline.PIPELINE
         pipeline.PIPELINE = shuffled  # type: ignore[misc]
