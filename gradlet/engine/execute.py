@@ -11,6 +11,7 @@ from gradlet.base import events, settings
 from gradlet.base.errors import JitError
 from gradlet.engine import report
 from gradlet.engine.compile import get_kernel
+from gradlet.graph.extents import HAS_LIMIT, extents, limit
 from gradlet.graph.node import UOp, substitute, toposort
 from gradlet.ops.op import MOVEMENT, Op
 from gradlet.runtime.buffer import Buffer, bind_parts, buffer_of
@@ -123,6 +124,9 @@ def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
     for root, node in zip((*roots, *held), (*resolved, *resolve(held)), strict=True):
         if node in plan.results:
             results[root] = plan.results[node]
+    for root, result in results.items():
+        if root.mask & HAS_LIMIT:
+            results[root] = limit(result, extents(root))  # memory has the largest size
     for key, result in results.items():
         # A graph without buffers belongs to no device, and a constant in it stands for any shape: it is not replaced.
         if key is not result and key.op is not Op.BUFFER and key.mask & _HAS_BUFFER:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gradlet.base.errors import CompilerError, GradientError
 from gradlet.grad.derivatives import DERIVATIVES, source_gradient
 from gradlet.grad.shapes import spread
+from gradlet.graph.extents import HAS_LIMIT, extents, limit
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import SCALAR_LEAVES
 
@@ -55,6 +56,8 @@ def gradients(
         if contributions is None:
             continue
         gradient = balanced_sum(contributions)
+        if node.mask & HAS_LIMIT:
+            gradient = limit(gradient, extents(node))
         if node in wanted:
             found[node] = gradient
         for source, part in _parts(node, gradient, carries, custom):

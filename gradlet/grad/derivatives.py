@@ -29,7 +29,7 @@ from gradlet.grad.shapes import (
     window,
 )
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import DeviceArg, GatherArg, Op, ReduceAxesArg, ScanArg, ScatterArg, batch_axes
+from gradlet.ops.op import DeviceArg, LimitArg, GatherArg, Op, ReduceAxesArg, ScanArg, ScatterArg, batch_axes
 
 Rule = Callable[[UOp, UOp], UOp]  # (node, gradient of the node) -> gradient of one source
 
@@ -404,6 +404,11 @@ def _write_value(node: UOp, grad: UOp) -> UOp:
     return grad
 
 
+def _limit(node: UOp, grad: UOp) -> UOp:
+    """What lies past the size has no influence, whatever it is."""
+    return grad if node.arg.filled else mk(Op.LIMIT, grad.dtype, (grad, node.src[1]), LimitArg(node.arg.axis, True))
+
+
 DERIVATIVES: Final[dict[Op, tuple[Rule | None, ...]]] = {
     Op.ADD: (_same, _same),
     Op.MUL: (_mul_left, _mul_right),
@@ -436,6 +441,7 @@ DERIVATIVES: Final[dict[Op, tuple[Rule | None, ...]]] = {
     Op.CONTIGUOUS: (_same,),
     Op.COPY: (_copy,),
     Op.WRITE: (_write_base, None, _write_value),
+    Op.LIMIT: (_limit, None),
 }
 
 # Ops of the tensor stage through which no gradient flows, and why.

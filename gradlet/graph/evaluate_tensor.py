@@ -10,6 +10,7 @@ import numpy as np
 
 from gradlet.base.errors import CompilerError
 from gradlet.graph import numeric
+from gradlet.graph.extents import write_out
 from gradlet.graph.node import UOp, toposort
 from gradlet.graph.numeric import Array
 from gradlet.ops.op import ELEMENTWISE, MOVEMENT, Op, batch_axes
@@ -28,6 +29,7 @@ def evaluate(
     Returns:
         One array a root with the root's shape; bfloat16 as uint16 bit patterns.
     """
+    roots, _ = write_out(roots)
     values: dict[UOp, Array] = {}
     order = toposort(roots)
     last_use: dict[UOp, int] = {}
@@ -52,6 +54,8 @@ def _value(node: UOp, values: Mapping[UOp, Array], buffers: Mapping[UOp, Array],
         if len(shapes) > 1:
             raise CompilerError(f"{op.name}: operands have shapes {sorted(shapes)}; expand them first")
         return numeric.apply(op, node.dtype, operands, node.src[0].dtype)
+    if op is Op.LIMIT:
+        return limit(node, values[node.src[0]], int(values[node.src[1]]))
     if op in MOVEMENT:
         return move(node, values[node.src[0]], 0)
     if op is Op.CONST:
@@ -66,7 +70,10 @@ def _value(node: UOp, values: Mapping[UOp, Array], buffers: Mapping[UOp, Array],
     if op is Op.BIND:
         return values[node.src[1]]
     if op is Op.REDUCE_AXES:
-        return numeric.reduce(node.arg.op, node.dtype, values[node.src[0]], node.arg.axes)
+        source = values[node.src[0]]
+        for axis, size in zip(node.arg.limited, node.src[1:], strict=True):
+            source = source[(slice(None),) * axis + (slice(0, int(values[size])),)]
+        return numeric.reduce(node.arg.op, node.dtype, source, node.arg.axes)
     if op is Op.GATHER:
         return gather(values[node.src[0]], values[node.src[1]], batch_axes(node.arg))
     if op is Op.SCATTER:
@@ -131,6 +138,14 @@ _MOVES: Final[dict[Op, Callable[[Array, Any, int], Array]]] = {
 def move(node: UOp, array: Array, fill: int) -> Array:
     """One movement op; elements that come from outside the source are `fill`."""
     return _MOVES[node.op](array, node.arg, fill)
+
+
+def limit(node: UOp, array: Array, size: int) -> Array:
+    """LIMIT: what lies past the size is 0, or whatever it is."""
+    if node.arg.filled:
+        array = np.array(array)
+        array[(slice(None),) * node.arg.axis + (slice(size, None),)] = 0
+    return array
 
 
 def gather(table: Array, index: Array, batch: int = 0) -> Array:

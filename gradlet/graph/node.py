@@ -65,7 +65,7 @@ class UOp(ElementwiseMixin, MovementMixin):
 
     __slots__ = (
         "op", "dtype", "src", "arg", "uid", "mask", "kind", "sig", "stable", "stamp", "num",
-        "_shape", "_bounds", "_factor", "_ranges", "__weakref__",
+        "_shape", "_bounds", "_factor", "_ranges", "_extents", "__weakref__",
     )  # fmt: skip
     op: Op
     dtype: DType
@@ -83,6 +83,7 @@ class UOp(ElementwiseMixin, MovementMixin):
     _bounds: tuple[Any, Any]
     _factor: int
     _ranges: tuple[UOp, ...]
+    _extents: tuple[UOp | None, ...]
 
     # construction
     @staticmethod

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from gradlet.base.dtype import as_scalar, dtypes
 from gradlet.base.errors import SpecError
+from gradlet.graph.bounds import bounds
 from gradlet.graph.launch import broken_launch_rule
 from gradlet.graph.node import UOp, toposort
 from gradlet.graph.program import LinearProgram
@@ -239,6 +240,24 @@ def _reduce_axes(node: UOp, stage: Stage) -> None:
     _same_dtype(node, stage)
     _axis_list(node.arg.axes, len(node.src[0].shape), True)
     _reducer(node.arg.op, node)
+    limited = node.arg.limited
+    _axis_list(limited, len(node.src[0].shape), True)
+    _need(set(limited) <= set(node.arg.axes), "only axes that are reduced are limited")
+    _need(len(node.src) == 1 + len(limited), f"{len(limited)} limited axes need as many sizes")
+    for axis, size in zip(limited, node.src[1:], strict=True):
+        _size(size, node.src[0].shape[axis])
+
+
+def _size(size: UOp, largest: int) -> None:
+    _need(size.dtype is dtypes.index and size.shape == (), "a size is a single number of dtype index")
+    low, high = bounds(size)
+    _need(0 <= low and high <= largest, f"a size in [{low}, {high}] on an axis of size {largest}")
+
+
+def _limit(node: UOp, stage: Stage) -> None:
+    _same_dtype(node, stage)
+    _axis_list((node.arg.axis,), len(node.shape), False)
+    _size(node.src[1], node.shape[node.arg.axis])
 
 
 def _gather(node: UOp, stage: Stage) -> None:
@@ -499,7 +518,7 @@ _CHECKS: Final[dict[Op, Check]] = {
     Op.CONST: _const, Op.BUFFER: _buffer, Op.VARIABLE: _variable, Op.BIND: _bind,
     Op.RESHAPE: _reshape, Op.EXPAND: _expand, Op.PERMUTE: _permute, Op.PAD: _pad, Op.SHRINK: _shrink,
     Op.FLIP: _flip, Op.STRIDE: _stride, Op.WINDOW: _window, Op.UNWINDOW: _unwindow,
-    Op.REDUCE_AXES: _reduce_axes, Op.GATHER: _gather, Op.SCATTER: _scatter,
+    Op.REDUCE_AXES: _reduce_axes, Op.LIMIT: _limit, Op.GATHER: _gather, Op.SCATTER: _scatter,
     Op.SCAN: _scan, Op.MERGE: _merge, Op.LARGEST: _largest, Op.CARRY: _carry, Op.NEXT: _next,
     Op.CONTIGUOUS: _same_dtype, Op.COPY: _same_dtype, Op.DETACH: _same_dtype, Op.WRITE: _write,
     Op.CAST: _cast, Op.BITCAST: _bitcast,

@@ -9,6 +9,7 @@ from operator import index
 from typing import Any, Final
 
 from gradlet.base.errors import ArgumentError, IndexingError, ShapeError
+from gradlet.base.symint import Size
 
 Shape = tuple[int, ...]
 # Index arithmetic is done in 64 bits, with room for sums.
@@ -117,6 +118,9 @@ def countable(shape: Shape, what: str) -> Shape:
     Raises:
         ShapeError: too many elements.
     """
+    if Size in [size.__class__ for size in shape]:
+        countable(tuple([size.high if isinstance(size, Size) else size for size in shape]), what)
+        return shape
     if prod(shape) > MAX_ELEMENTS:
         raise ShapeError(f"{what}: shape {shape} has {prod(shape)} elements, the most is 2**62; use smaller sizes")
     return shape
@@ -190,6 +194,8 @@ def resolve_shape(new: Sequence[Any], old: Shape, what: str) -> Shape:
     """
     if len(new) == 1 and isinstance(new[0], (tuple, list)):
         new = new[0]
+    if Size in [size.__class__ for size in (*new, *old)]:
+        return _resolve_sizes(new, old, what)
     try:
         wanted = [old[i] if v is None else v if v.__class__ is int else index(v) for i, v in enumerate(new)]
     except (TypeError, IndexError):
@@ -207,6 +213,37 @@ def resolve_shape(new: Sequence[Any], old: Shape, what: str) -> Shape:
         raise ShapeError(
             f"{what}: shape {old} has {count} elements, {tuple(wanted)} has {prod(wanted)}; they must agree "
             "(use -1 for a size to be computed)"
+        )
+    return tuple(wanted)
+
+
+def _resolve_sizes(new: Sequence[Any], old: Shape, what: str) -> Shape:
+    """The same where sizes are known only at launch: the number of elements has to agree whatever they are."""
+    try:
+        wanted = [
+            old[i] if v is None else v if v.__class__ is int or isinstance(v, Size) else index(v)
+            for i, v in enumerate(new)
+        ]
+    except (TypeError, IndexError):
+        raise ShapeError(f"{what}: expected integers and sizes, got {tuple(new)!r}") from None
+    unknown = [i for i, v in enumerate(wanted) if v.__class__ is int and v == -1]
+    if len(unknown) > 1:
+        raise ShapeError(f"{what}: only one size may be -1, got {tuple(wanted)}")
+    have, want = list(old), [v for i, v in enumerate(wanted) if i not in unknown]
+    for size in list(want):  # what stays is nothing to multiply
+        if isinstance(size, Size) and size in have:
+            have.remove(size)
+            want.remove(size)
+    total, known = prod(have), prod(want)
+    if unknown:
+        wanted[unknown[0]] = total // known if isinstance(total, Size) or not known or total % known == 0 else -1
+    elif total != known:
+        wanted.append(-1)
+    if any(v.__class__ is int and v < 0 for v in wanted):
+        shown = tuple([v for v in wanted if v.__class__ is not int or v >= 0])
+        raise ShapeError(
+            f"{what}: shape {old} has {total} elements beside the sizes that stay, {shown} has {known}; they must agree "
+            "whatever the variables are (use the sizes of x.shape, and -1 for one to be computed)"
         )
     return tuple(wanted)
 

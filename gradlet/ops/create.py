@@ -7,6 +7,7 @@ from typing import Any, Final, Self, TypeVar
 
 from gradlet.base.dtype import DType, dtypes, to_dtype
 from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
+from gradlet.base.symint import Size
 from gradlet.ops.arguments import integer, number, sizes
 from gradlet.ops.rearrange import RearrangeMixin
 
@@ -110,6 +111,8 @@ class CreateMixin(RearrangeMixin):
     @classmethod
     def positions(cls, count: int, device: str | None) -> Self:
         """0, 1, ... count - 1, as int32 where it fits, else int64."""
+        if isinstance(count, Size):
+            return cls.positions(count.high, device).with_sizes((count,))
         if count <= COUNTER:
             return cls.counter(count, device)
         rows = -(-count // COUNTER)

@@ -8,6 +8,7 @@ from operator import index as as_integer
 from typing import Any, Final, NamedTuple, Self
 
 from gradlet.base.dtype import dtypes
+from gradlet.base.symint import Size
 from gradlet.base.errors import ArgumentError, IndexingError, ShapeError
 from gradlet.ops.arguments import Shape, axis_number, broadcast_shapes, integer
 from gradlet.ops.create import CreateMixin
@@ -84,6 +85,18 @@ class IndexMixin(CreateMixin):
         """
         raise NotImplementedError
 
+    def limited_part(self, part: Any, size: int, axis: int) -> tuple[int, int, Any] | None:
+        """For a slice whose length is known only at launch the box that it can reach, and the length; else None.
+
+        Raises:
+            IndexingError: positions that may leave the axis.
+        """
+        raise NotImplementedError
+
+    def limit_axis(self, axis: int, size: Any) -> Self:
+        """The first positions of an axis, as many as `size` says at launch."""
+        raise NotImplementedError
+
     # reading
     def __getitem__(self, index: Any) -> Self:
         """Part of this, as numpy and torch have it.
@@ -92,7 +105,8 @@ class IndexMixin(CreateMixin):
             index: integers, slices (any step but 0), None (new axis), `...`, lists, integer tensors, realised bool
                 masks, and tuples of these. Tensor indices broadcast together; where numbers in them lie outside the
                 axis the result is 0. Integers and bounds of slices may be bound variables (`x[pos]`,
-                `x[pos : pos + 4]`): one kernel serves all their values.
+                `x[pos : pos + 4]`): one kernel serves all their values. A slice whose length depends on a variable
+                (`x[:n]`) gives an axis whose size is known only at launch.
 
         Raises:
             IndexingError: an integer out of range, too many indices, or something that is no index.
@@ -122,7 +136,7 @@ class IndexMixin(CreateMixin):
         parts = self._aligned(index if isinstance(index, tuple) else (index,))
         if any(self._has_variable(part) for part in parts):
             return self._variable_plan(parts)
-        bounds: list[tuple[int, int]] = []
+        bounds: list[tuple[int, int] | None] = []
         steps: list[int] = []
         backwards: list[int] = []
         result_shape: list[int] = []
@@ -133,7 +147,13 @@ class IndexMixin(CreateMixin):
                 result_shape.append(1)
                 continue
             size = self.shape[axis]
-            if isinstance(part, slice):
+            if isinstance(size, Size) and (self.is_index_tensor(part) or _is_whole(part, size)):
+                if not isinstance(part, slice):
+                    tensors[len(result_shape)] = self.as_index(part, size, axis)
+                bounds.append(None)
+                steps.append(1)
+                result_shape.append(size)
+            elif isinstance(part, slice):
                 low, high, step, count = _slice_of(part, size, axis)
                 if step < 0:
                     backwards.append(axis)
@@ -166,12 +186,17 @@ class IndexMixin(CreateMixin):
         """The plan of an index with variables: they select rows of the view that the other parts take."""
         plain: list[Any] = []
         starts: dict[int, tuple[Any, int | None]] = {}
+        limits: dict[int, Any] = {}
         axis = place = 0
         for part in parts:
             if self.is_index_tensor(part):
                 raise IndexingError("an index by variables and by tensors at once is not supported: index in two steps")
             variable = self._has_variable(part)
-            if variable:
+            limited = self.limited_part(part, self.shape[axis], axis) if variable else None
+            if limited is not None:
+                low, high, limits[place] = limited
+                part = slice(low, high)
+            elif variable:
                 start, count = self.variable_part(part, self.shape[axis], axis)
                 if count != 0:
                     starts[place] = start, count
@@ -180,6 +205,10 @@ class IndexMixin(CreateMixin):
             axis += part is not None
             place += part is None or variable or isinstance(part, slice)
         basic = self.index_plan(tuple(plain)).basic
+        for place, size in limits.items():
+            basic = basic.limit_axis(place, size)
+        if not starts:
+            return IndexPlan(basic, {})
         kept = [(a, starts[a][1] if a in starts else size) for a, size in enumerate(basic.shape)]
         shape = tuple([count for _, count in kept if count is not None])
         several = [a for a, (_, count) in starts.items() if count is not None and count > 1]
@@ -458,8 +487,24 @@ def _integer_of(part: Any, size: int, axis: int) -> int:
     return number + size if number < 0 else number
 
 
+def _is_whole(part: Any, size: Any) -> bool:
+    """Whether a part of an index takes a whole axis, whatever its size."""
+    if not isinstance(part, slice):
+        return False
+    return part.start in (None, 0) and (part.stop is None or part.stop == size) and part.step in (None, 1)
+
+
 def _slice_of(part: slice, size: int, axis: int) -> tuple[int, int, int, int]:
     """(low, high, step, count): the box that the slice walks, forwards or backwards."""
+    if isinstance(size, Size):
+        # Only positions that exist for every value of the variables.
+        explicit = all(v.__class__ is int and 0 <= v <= size.low for v in (part.start or 0, part.stop))
+        if not explicit or part.step not in (None, 1):
+            raise IndexingError(
+                f"slice {part} on axis {axis}: its size {size} is known only at launch, at least {size.low}; take the "
+                "whole axis, or positions below that from 0 up, with step 1"
+            )
+        size = size.low
     try:
         start, stop, step = part.indices(size)
     except (TypeError, ValueError) as error:

@@ -10,6 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from gradlet.base.errors import DTypeError, ShapeError
+from gradlet.base.symint import Size
 from gradlet.ops.arguments import axis_number, axis_numbers, countable, integers, pairs, resolve_shape
 from gradlet.ops.op import AxesArg, Op, PadArg, ShapeArg, ShrinkArg, StrideArg, WindowArg
 
@@ -74,7 +75,10 @@ class MovementMixin:
         """
         old = self.shape
         values = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        wanted = integers([-1 if v is None else v for v in values], "expand")
+        if Size in [v.__class__ for v in values]:
+            wanted = tuple([-1 if v is None else v for v in values])
+        else:
+            wanted = integers([-1 if v is None else v for v in values], "expand")
         if wanted == old:
             return self
         extra = len(wanted) - len(old)
@@ -83,11 +87,17 @@ class MovementMixin:
         aligned = (1,) * extra + old
         new = tuple([have if want == -1 else want for have, want in zip(aligned, wanted)])
         for have, want in zip(aligned, new):
-            if want != have and (have != 1 or want < 0):
+            if want != have and (have != 1 or (want.__class__ is int and want < 0)):
                 raise ShapeError(f"expand: shape {old} does not expand to {wanted}; only axes of size 1 can grow")
         countable(new, "expand")
         source = self.move(_RESHAPE, ShapeArg(aligned)) if extra else self
-        return source if new == aligned else source.move(_EXPAND, ShapeArg(new))
+        if new == aligned:
+            return source
+        return source.with_sizes(new) if Size in [v.__class__ for v in new] else source.move(_EXPAND, ShapeArg(new))
+
+    def with_sizes(self, shape: tuple[Any, ...]) -> Self:
+        """Expanded to a shape with sizes that are known only at launch."""
+        raise NotImplementedError
 
     def permute(self, *order: Any) -> Self:
         """Axes reordered: axis `i` of the result is axis `order[i]` of this.

@@ -92,6 +92,8 @@ class Op(IntEnum):
     # kernel: values carried from one iteration to the next
     CARRY = 65
     NEXT = 66
+    # an axis whose size is known only at launch
+    LIMIT = 67
 
 
 class AxisKind(IntEnum):
@@ -153,10 +155,21 @@ class WindowArg(NamedTuple):
 
 
 class ReduceAxesArg(NamedTuple):
-    """REDUCE_AXES: combine with ADD, MUL, MAX or MIN over `axes` (sorted), which the result lacks."""
+    """REDUCE_AXES: combine with ADD, MUL, MAX or MIN over `axes` (sorted), which the result lacks.
+
+    Of the axes in `limited` (sorted, some of `axes`) only the first positions count: how many says a source for each.
+    """
 
     op: Op
     axes: tuple[int, ...]
+    limited: tuple[int, ...] = ()
+
+
+class LimitArg(NamedTuple):
+    """LIMIT: the axis whose size is a variable; `filled`: it is whole again, with zeros past that size."""
+
+    axis: int
+    filled: bool = False
 
 
 class ReduceArg(NamedTuple):
@@ -360,7 +373,10 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.STRIDE: OpInfo(1, (T,), StrideArg, "every step-th element"),
     Op.WINDOW: OpInfo(1, (T,), WindowArg, "sliding windows (convolution, pooling)"),
     Op.UNWINDOW: OpInfo(1, (T,), WindowArg, "adjoint of WINDOW"),
-    Op.REDUCE_AXES: OpInfo(1, (T,), ReduceAxesArg, "combine over axes"),
+    Op.REDUCE_AXES: OpInfo(None, (T,), ReduceAxesArg, "(source, *sizes): combine over axes; of a limited axis only "
+                           "the first positions, as many as its size says"),
+    Op.LIMIT: OpInfo(2, (T,), LimitArg, "(source, size): an axis has a size that is known at launch; the shape has the "
+                     "largest it may be, and what lies at positions past the size means nothing; filled: it is 0"),
     Op.GATHER: OpInfo(2, (T,), GatherArg, "(table [*B, N, *rest], index [*B, *I]) -> [*B, *I, *rest]; an index outside "
                       "[0, N) gives 0"),
     Op.SCATTER: OpInfo(3, (T,), ScatterArg, "(target [*B, N, *rest], index [*B, *I], values [*B, *I, *rest]) -> target "
@@ -429,7 +445,7 @@ BINARY: Final = frozenset(Op(n) for n in range(Op.ADD, Op.CMPNE + 1))
 TERNARY: Final = frozenset({Op.WHERE, Op.MULADD})
 ELEMENTWISE: Final = UNARY | BINARY | TERNARY
 COMPARE: Final = frozenset({Op.CMPLT, Op.CMPEQ, Op.CMPNE})
-MOVEMENT: Final = frozenset(Op(n) for n in range(Op.RESHAPE, Op.UNWINDOW + 1))
+MOVEMENT: Final = frozenset(Op(n) for n in range(Op.RESHAPE, Op.UNWINDOW + 1)) | {Op.LIMIT}
 SCALAR_LEAVES: Final = frozenset({Op.CONST, Op.VARIABLE, Op.BIND})
 COMMUTATIVE: Final = frozenset(op for op, info in OP_INFO.items() if info.commutative)
 

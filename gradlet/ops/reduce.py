@@ -135,7 +135,7 @@ class ReduceMixin(ElementwiseMixin, MovementMixin):
         result = own if own.is_float else dtypes.default_float
         carrier = accumulator(result)
         shape = self.shape
-        count = 1
+        count: Any = 1
         for a in axis_numbers(axis, len(shape), "mean"):
             count *= shape[a]
         total = self.cast(carrier).reduce_over(Op.ADD, axis, keepdim, "mean")

@@ -6,6 +6,7 @@ import math
 from typing import Any, Self
 
 from gradlet.base.dtype import accumulator, dtypes
+from gradlet.base.symint import Size
 from gradlet.base.errors import ArgumentError
 from gradlet.ops.arguments import axis_number, axis_numbers, number
 from gradlet.ops.op import Op
@@ -70,7 +71,7 @@ class StatsMixin(OrderMixin):
         gap = wide.sub(wide.mean(axis, True))
         total = gap.mul(gap).reduce_over(Op.ADD, axis, keepdim, "var")
         divisor = count - number(correction, "var", "correction")
-        return total.fdiv(float(max(0, divisor))).cast(source.dtype)
+        return total.fdiv(divisor if isinstance(divisor, Size) else float(max(0, divisor))).cast(source.dtype)
 
     def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> tuple[Self, Self]:
         """Variance and mean.

@@ -29,10 +29,11 @@ ViewNames = dict[tuple[int, int], int]  # (view below, what is on top of it) -> 
 NOTHING: Final[Atoms] = frozenset()
 
 # Work of one element-wise op in units of an addition, from times a lane in vector code: exp 0.34 ns a core, a division
-# 10 to 16 cycles a vector; powers are calls to libm.
+# 10 to 16 cycles a vector; powers are calls to libm; lanes of a vector that load from
+# places of their own take about a cycle each.
 _WEIGHT: Final = {
     Op.EXP: 12, Op.EXP2: 10, Op.LOG: 14, Op.LOG2: 14, Op.SIN: 20, Op.POW: 400, Op.FDIV: 8, Op.SQRT: 8, Op.IDIV: 30,
-    Op.MOD: 30,
+    Op.MOD: 30, Op.GATHER: 8,
 }  # fmt: skip
 
 
@@ -233,6 +234,7 @@ def describe(cell: Cell, steps: Steps) -> None:
     if reduce is not None:
         cell.loops = dict(axes.loops(reduce.src[0])) | cell.loops
         cell.points = prod(reduce.src[0].shape)
+    own = set(cell.members)
     for step in cell.members:
         inside = cell.sections[step]
         work = _WEIGHT.get(step.op, 1) + sum(guard_work(operand) for operand, _ in steps.reads[step])
@@ -242,7 +244,6 @@ def describe(cell: Cell, steps: Steps) -> None:
             cell.inner_work += work
         else:
             cell.outer_work += work
-        own = set(cell.members)
         for operand, source in steps.reads[step]:
             if source.op in SCALAR_LEAVES or source in own:
                 continue

@@ -305,7 +305,7 @@ def summary(members: Sequence[UOp], decisions: Decisions) -> str:
             )
             words = f"{kind} over {length}"
         elif node.op is Op.CONTIGUOUS:
-            words = "copy"
+            continue  # only says that what is below is kept; alone it is a copy
         else:
             words = node.op.name.lower()
         found[words] = found.get(words, 0) + 1

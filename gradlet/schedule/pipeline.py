@@ -22,6 +22,7 @@ from gradlet.schedule.hazards import place_writes
 from gradlet.schedule.launches import partition
 from gradlet.schedule.layout import lay_out_operands
 from gradlet.schedule.moves import chain_to, replay, reshape, root_of
+from gradlet.schedule.online import go_online
 from gradlet.schedule.order import execution_order
 from gradlet.schedule.pull import pull_sums
 from gradlet.schedule.refusals import Decisions
@@ -50,6 +51,10 @@ def _keep_bases_whole(node: UOp, context: Context) -> UOp:
 
 def _pull_sums(node: UOp, context: Context) -> UOp:
     return pull_sums(node)
+
+
+def _go_online(node: UOp, context: Context) -> UOp:
+    return go_online(node, context.target_of, context.default_device)
 
 
 def _split_reductions(node: UOp, context: Context) -> UOp:
@@ -160,6 +165,8 @@ PIPELINE: Final = Pipeline(
         Pass("simplify tensors", SIMPLIFY, T, T, doc="identities, constants, merged movements"),
         Pass("pull sums through windows", _pull_sums, T, T,
              doc="the gradient of a convolution is a convolution, not products that are scattered"),
+        Pass("online reductions", _go_online, T, T,
+             doc="long reductions that need one another read memory once: blocks with values of their own, then combined"),
         Pass("split long reductions", _split_reductions, T, T,
              doc="a long sum with few results is cut in parts, so that all cores work"),
         Pass("split long scans", _split_scans, T, T,

@@ -12,7 +12,9 @@ from weakref import ref
 
 from gradlet.base.dtype import DType, dtypes, promote, to_dtype
 from gradlet.base.errors import DeviceError, DTypeError
+from gradlet.base.symint import Size
 from gradlet.engine import execute
+from gradlet.graph.extents import HAS_LIMIT, extents
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.arguments import Shape, broadcast_shapes
 from gradlet.ops.create import COUNTER
@@ -27,12 +29,13 @@ from gradlet.ops.op import (
     ScanArg,
     ScatterArg,
     ShapeArg,
+    ShrinkArg,
     VariableArg,
     identity_element,
 )
 from gradlet.runtime.buffer import Buffer, bind, buffer_of, new_buffer_node
 from gradlet.runtime.device import Device
-from gradlet.tensor import hostdata, random_state, writes
+from gradlet.tensor import hostdata, random_state, symbolic, writes
 from gradlet.tensor.nodes import no_leaf, node_cast, number_node, place_of, spread, type_for_integer
 
 _CONST: Final = Op.CONST
@@ -106,7 +109,8 @@ class LazyTensor(NeuralMixin):
         >>> Tensor([[1, 2, 3]]).shape
         (1, 3)
         """
-        return self.uop.shape
+        node = self.uop
+        return symbolic.shape_of(node) if node.mask & HAS_LIMIT else node.shape
 
     @property
     def dtype(self) -> DType:
@@ -215,6 +219,8 @@ class LazyTensor(NeuralMixin):
             dtype = dtypes.default_float
             a, b = node_cast(a, dtype), node_cast(b, dtype)
         shape, right = a.shape, b.shape
+        if (a.mask | b.mask) & HAS_LIMIT:
+            check_sizes((a, b), op)
         if shape != right and b.op is not _CONST:
             left, shape = shape, right if a.op is _CONST else broadcast_shapes((shape, right), op.name.lower())
             a, b = spread(a, left, shape), spread(b, right, shape)
@@ -240,6 +246,7 @@ class LazyTensor(NeuralMixin):
             place = common_place(if_false, if_true if if_true._place is not None else self, Op.WHERE)
         dtype = promote(if_true.dtype, if_false.dtype)
         nodes = (condition.uop, node_cast(if_true.uop, dtype), node_cast(if_false.uop, dtype))
+        check_sizes(nodes, Op.WHERE)
         shapes = [n.shape for n in nodes]
         shape = broadcast_shapes(shapes, "where")
         src = tuple([spread(n, s, shape) for n, s in zip(nodes, shapes)])
@@ -269,6 +276,8 @@ class LazyTensor(NeuralMixin):
     def move(self, op: Op, arg: Any) -> Self:
         """Apply a movement op; the result is a view through which this tensor can be written."""
         node = self.uop
+        if node.mask & HAS_LIMIT:
+            return self._move_sizes(op, arg)
         result = wrap(mk(op, node.dtype, (node,), arg), self._place)
         if op not in _COPIES:
             view = self._view
@@ -276,6 +285,25 @@ class LazyTensor(NeuralMixin):
                 view = self._view = None
             result._view = writes.Link(ref(self), op, arg, view)
         return result
+
+    def _move_sizes(self, op: Op, arg: Any) -> Self:
+        """A movement op on a value that may have sizes known only at launch; it is not written through."""
+        node = self.uop
+        shape = arg.shape if isinstance(arg, ShapeArg) else None
+        if shape is not None:
+            arg = ShapeArg(symbolic.plain(shape))
+        elif isinstance(arg, ShrinkArg):
+            arg = ShrinkArg(tuple([symbolic.plain(interval) for interval in arg.bounds]))  # type: ignore[misc]
+        node = mk(op, node.dtype, (node,), arg)
+        extents(node)
+        return wrap(node if shape is None else symbolic.with_shape(node, shape), self._place)
+
+    def with_sizes(self, shape: tuple[Any, ...]) -> Self:
+        """Expanded to a shape with sizes that are known only at launch."""
+        node, whole = self.uop, symbolic.plain(shape)
+        if node.shape != whole:
+            node = mk(_EXPAND, node.dtype, (no_leaf(node),), ShapeArg(whole))
+        return wrap(symbolic.with_shape(node, shape), self._place)
 
     def flip(self, *axis: Any) -> Self:
         """Let axes run backwards. The result is a value of its own, not a view.
@@ -305,6 +333,9 @@ class LazyTensor(NeuralMixin):
     @classmethod
     def constant(cls, value: Any, shape: Shape, dtype: DType, device: str | None, own: bool) -> Self:
         """The same value everywhere; with `own` a float result is distinct from every other, for gradients."""
+        if Size in [size.__class__ for size in shape]:
+            whole = cls.constant(value, symbolic.plain(shape), dtype, device, own)
+            return wrap(symbolic.with_shape(whole.uop, shape), whole._place)
         node = UOp.const(dtype, value)
         if own and dtype.kind == "f":
             # Equal constants are one node, and a gradient could not tell their uses apart. Adding a variable that is
@@ -471,29 +502,29 @@ class LazyTensor(NeuralMixin):
         if self.shape[batch] == 0 or 0 in index.shape:
             return self.constant(0, index.shape + self.shape[batch + 1 :], self.dtype, place, False)
         arg = GatherArg(batch) if batch else None
-        return wrap(mk(Op.GATHER, self.dtype, (no_leaf(self.uop), no_leaf(index.uop)), arg), place)
+        return wrap(checked(mk(Op.GATHER, self.dtype, (no_leaf(self.uop), no_leaf(index.uop)), arg)), place)
 
     def scatter_rows(self, index: Any, values: Any, op: Op | None, batch: int = 0) -> Self:
         """Rows along the first axis behind `batch` shared ones updated in index order."""
         place = common_place(self, index, Op.SCATTER)
         place = common_place(self if self._place is not None else index, values, Op.SCATTER)
         nodes = tuple([no_leaf(n) for n in (self.uop, index.uop, values.uop)])
-        return wrap(mk(Op.SCATTER, self.dtype, nodes, ScatterArg(op, batch)), place)
+        return wrap(checked(mk(Op.SCATTER, self.dtype, nodes, ScatterArg(op, batch))), place)
 
     def running(self, op: Op, axis: int, exclusive: bool = False, factor: Any = None) -> Self:
         """Running combination along an axis; MULADD: what came before times `factor`, plus this."""
         start = UOp.const(self.dtype, 0 if op is Op.MULADD else identity_element(op, self.dtype))
         nodes = [no_leaf(self.uop), start] if factor is None else [no_leaf(self.uop), start, no_leaf(factor.uop)]
         place = self._place if factor is None else common_place(self, factor, Op.SCAN)
-        return wrap(mk(Op.SCAN, self.dtype, tuple(nodes), ScanArg(op, axis, exclusive)), place)
+        return wrap(checked(mk(Op.SCAN, self.dtype, tuple(nodes), ScanArg(op, axis, exclusive))), place)
 
     def merge_pairs(self, half: bool = False) -> Self:
         """Pairs of rows in descending order, axes [..., 2, n], as one row each."""
-        return wrap(mk(Op.MERGE, self.dtype, (no_leaf(self.uop),), MergeArg(half)), self._place)
+        return wrap(checked(mk(Op.MERGE, self.dtype, (no_leaf(self.uop),), MergeArg(half))), self._place)
 
     def largest(self, count: int) -> Self:
         """The largest distinct values along the last axis, descending."""
-        return wrap(mk(Op.LARGEST, self.dtype, (no_leaf(self.uop),), LargestArg(count)), self._place)
+        return wrap(checked(mk(Op.LARGEST, self.dtype, (no_leaf(self.uop),), LargestArg(count))), self._place)
 
 
 def wrap(node: UOp, place: str | None) -> Any:
@@ -520,13 +551,15 @@ def adopt(tensor: LazyTensor, source: LazyTensor) -> None:
 
 def is_operand(value: Any) -> bool:
     """Whether arithmetic with this value means something."""
-    return isinstance(value, (LazyTensor, bool, int, float, UOp)) or hasattr(value, "__array__")
+    return isinstance(value, (LazyTensor, bool, int, float, UOp, Size)) or hasattr(value, "__array__")
 
 
 def coerce_other(like: LazyTensor, value: Any) -> Any:
     """The rarer operands: arrays, numpy scalars, graph nodes, subclasses of Python numbers."""
     if isinstance(value, LazyTensor):
         return value
+    if isinstance(value, Size):
+        value = symbolic.size_node(value)
     if isinstance(value, UOp):
         dtype = like.uop.dtype if like.uop.dtype.kind == "f" else promote(like.uop.dtype, dtypes.int32)
         return wrap(node_cast(value, dtype) if value.dtype.kind == "x" else value, None)
@@ -539,6 +572,26 @@ def coerce_other(like: LazyTensor, value: Any) -> Any:
             return like.coerce(value.item())
         return from_host(hostdata.from_array(value, None), like._place, True)
     raise DTypeError(f"an operand of type {type(value).__name__} is no number or tensor; make it a Tensor first")
+
+
+def checked(node: UOp) -> UOp:
+    """A node that goes along no axis whose size is known only at launch where it cannot.
+
+    Raises:
+        ShapeError: it would.
+    """
+    extents(node)
+    return node
+
+
+def check_sizes(nodes: Sequence[UOp], op: Op) -> None:
+    """Refuse operands whose sizes agree only where variables have certain values.
+
+    Raises:
+        ShapeError: shapes that do not broadcast.
+    """
+    if any(n.mask & HAS_LIMIT for n in nodes):
+        broadcast_shapes([symbolic.shape_of(n) for n in nodes], op.name.lower())
 
 
 def common_place(first: Any, second: Any, op: Op) -> str | None:

@@ -16,6 +16,7 @@ from math import prod
 from typing import Any, Final
 
 from gradlet.base.dtype import DType, bool_type, dtypes, int_type, to_dtype
+from gradlet.base.symint import Size
 from gradlet.base.errors import ArgumentError, DTypeError, IndexingError, JitError, ShapeError
 from gradlet.engine import execute
 from gradlet.graph.node import UOp
@@ -23,7 +24,7 @@ from gradlet.ops.arguments import Shape, integer, sizes
 from gradlet.ops.op import Op
 from gradlet.runtime.buffer import as_bytes, new_buffer_node
 from gradlet.runtime.device import Device
-from gradlet.tensor import hostdata, random_state, variable_index
+from gradlet.tensor import hostdata, random_state, symbolic, variable_index
 from gradlet.tensor.casts import Casts
 from gradlet.tensor.core import LazyTensor, adopt, from_host, wrap
 from gradlet.tensor.gradient import Gradients
@@ -196,7 +197,15 @@ class Tensor(Casts, Values, Gradients, Writing, public=True):
     @staticmethod
     def is_variable(value: Any) -> bool_type:
         """Whether a number of an index is known only at launch."""
-        return isinstance(value, UOp)
+        return isinstance(value, (UOp, Size))
+
+    def limited_part(self, part: Any, size: int_type, axis: int_type) -> tuple[int_type, int_type, UOp] | None:
+        """For a slice whose length is known only at launch the box that it can reach, and the length; else None."""
+        return variable_index.limited_box(part, size, axis)
+
+    def limit_axis(self, axis: int_type, size: UOp) -> Tensor:
+        """The first positions of an axis, as many as `size` says at launch."""
+        return wrap(symbolic.first_positions(self.uop, axis, size), self._place)
 
     def variable_part(self, part: Any, size: int_type, axis: int_type) -> tuple[Tensor, int_type | None]:
         """An index by variables on an axis of `size`: its first position, and how many from there on."""

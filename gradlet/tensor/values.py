@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any, Final, Self
 
 from gradlet.base.dtype import DType, dtypes
@@ -11,7 +12,7 @@ from gradlet.engine import execute
 from gradlet.ops.movement import operand
 from gradlet.ops.op import Op
 from gradlet.runtime.buffer import buffer_of
-from gradlet.tensor import hostdata, writes
+from gradlet.tensor import hostdata, symbolic, writes
 from gradlet.tensor.core import LazyTensor, in_memory
 from gradlet.tensor.nodes import place_of
 
@@ -81,16 +82,16 @@ class Values(LazyTensor):
 
         from gradlet.graph.evaluate import evaluate
 
-        if self.numel() == 0:
-            return np.zeros(self.shape, hostdata.numpy_name(self.dtype))
+        if 0 in self.uop.shape:
+            return np.zeros(self.uop.shape, hostdata.numpy_name(self.dtype))
         self.realize()
         base, steps = writes.strip(self.uop)
         memory = buffer_of(base).memory()
         flat = hostdata.to_array(memory, base.dtype, base.arg.size)
-        if all(op is Op.RESHAPE for op, _ in steps):
-            return flat.reshape(self.shape).copy()
+        if all(op is Op.RESHAPE or op is Op.LIMIT for op, _ in steps):
+            return symbolic.cut(flat.reshape(self.uop.shape).copy(), self.uop)
         try:
-            return evaluate([self.uop], {base: flat})[0]
+            return symbolic.cut(evaluate([self.uop], {base: flat})[0], self.uop)
         except MemoryError as error:
             raise DeviceError(
                 f"numpy: no memory for a value of shape {self.shape}: {error}; read a part of it"
@@ -141,9 +142,9 @@ class Values(LazyTensor):
 
     def __repr__(self) -> str:
         kind = f"shape {self.shape}, {self.dtype}, {self.device}"
-        if self.numel() > SHOWN_ELEMENTS or execute.recording():
+        if prod(self.uop.shape) > SHOWN_ELEMENTS or execute.recording():
             return f"<Tensor {kind}{'' if self.is_realized else ', not computed'}>"
-        text = str(self.numpy()).replace("\n", "\n  ") if self.numel() else "[]"
+        text = str(self.numpy()).replace("\n", "\n  ") if prod(self.uop.shape) else "[]"
         return f"<Tensor {kind}\n  {text}>"
 
     def __bool__(self) -> bool:
@@ -177,7 +178,7 @@ class Values(LazyTensor):
 
     def __reduce__(self) -> Any:
         array = self._host_array()
-        return _rebuild, (array.tobytes(), self.dtype, self.shape, self._place)
+        return _rebuild, (array.tobytes(), self.dtype, array.shape, self._place)
 
 
 def _rebuild(data: bytes, dtype: DType, shape: tuple[int, ...], device: str | None) -> Any:

@@ -6,10 +6,44 @@ from typing import Any
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import IndexingError
+from gradlet.base.symint import Size
 from gradlet.graph.bounds import bounds
+from gradlet.graph.extents import size_form
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
 from gradlet.rules.linear import put_together, take_apart
+from gradlet.tensor.symbolic import size_node
+
+
+def limited_box(part: Any, size: int, axis: int) -> tuple[int, int, UOp] | None:
+    """The box that a slice from a fixed position to a variable one can reach, and its length; None for other parts.
+
+    Raises:
+        IndexingError: a variable without a value, a step, or positions that for some value of the variables lie outside
+            the axis.
+    """
+    if not isinstance(part, slice):
+        return None
+    start = _node(0 if part.start is None else part.start, axis)
+    stop = _node(size if part.stop is None else part.stop, axis)
+    if start.op is not Op.CONST or size_form(stop) is None or part.step not in (None, 1):
+        return None
+    length = take_apart(_general(stop))
+    if length is None or not length.terms:
+        return None
+    low, first = bounds(put_together(length, dtypes.index)), int(start.arg)
+    if not 0 <= first <= low[0] or low[1] > size:
+        names = ", ".join(sorted({repr(n.arg.name) for n in stop.toposort() if n.op is Op.VARIABLE}))
+        raise IndexingError(
+            f"slice on axis {axis}: by variable {names} it ends between {low[0]} and {low[1]}, which is not between its "
+            f"start {first} and the size {size} of the axis; give the variable other limits"
+        )
+    return first, int(low[1]), stop + -first if first else stop
+
+
+def _general(node: UOp) -> UOp:
+    """An expression for any value of its variables."""
+    return node.substitute({n: n.src[0] for n in node.toposort() if n.op is Op.BIND})
 
 
 def first_and_count(part: Any, size: int, axis: int) -> tuple[UOp, int | None]:
@@ -24,6 +58,10 @@ def first_and_count(part: Any, size: int, axis: int) -> tuple[UOp, int | None]:
         IndexingError: a variable without a value, a slice whose length depends on a variable, a step, or positions that
             for some value of the variables lie outside the axis.
     """
+    if isinstance(size, Size):
+        raise IndexingError(
+            f"index by a variable on axis {axis}: its size {size} is known only at launch; index before taking the slice"
+        )
     if not isinstance(part, slice):
         start = _node(part, axis)
         _check_range(start, 1, size, axis)
@@ -35,9 +73,9 @@ def first_and_count(part: Any, size: int, axis: int) -> tuple[UOp, int | None]:
     difference = take_apart(stop + start * -1)
     if difference is None or difference.terms:
         raise IndexingError(
-            f"slice on axis {axis}: how many positions it has depends on a variable, and shapes are fixed; take all "
-            f"positions and mask them, as in where(Tensor.arange({size}) < stop, x, 0), or give both bounds by the "
-            "variable: x[pos : pos + 4]"
+            f"slice on axis {axis}: how many positions it has depends on a variable, and then it has to begin at a fixed "
+            f"one: x[:n]. Or take all positions and mask them, as in where(Tensor.arange({size}) < stop, x, 0), or give "
+            "both bounds by the variable: x[pos : pos + 4]"
         )
     count = max(0, difference.constant)
     _check_range(start, count, size, axis)
@@ -46,6 +84,8 @@ def first_and_count(part: Any, size: int, axis: int) -> tuple[UOp, int | None]:
 
 def _node(value: Any, axis: int) -> UOp:
     """A bound as a node of dtype index."""
+    if isinstance(value, Size):
+        value = size_node(value)
     if not isinstance(value, UOp):
         if isinstance(value, bool) or not isinstance(value, int):
             raise IndexingError(f"slice on axis {axis}: bound {value!r} beside a variable; use integers and variables")
@@ -61,7 +101,7 @@ def _node(value: Any, axis: int) -> UOp:
 
 def _check_range(start: UOp, count: int, size: int, axis: int) -> None:
     """Refuse positions outside the axis, whatever the variables' values: one kernel serves all of them."""
-    general = start.substitute({n: n.src[0] for n in start.toposort() if n.op is Op.BIND})
+    general = _general(start)
     total = take_apart(general)
     low, high = bounds(general if total is None else put_together(total, dtypes.index))
     if low < 0 or high + count > size:

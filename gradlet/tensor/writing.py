@@ -12,7 +12,7 @@ from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import DeviceError, DTypeError, ShapeError
 from gradlet.ops.movement import operand
 from gradlet.ops.op import Op
-from gradlet.tensor import writes
+from gradlet.tensor import symbolic, writes
 from gradlet.tensor.core import LazyTensor, common_place, computed_on, foreign, is_operand
 from gradlet.tensor.nodes import spread
 
@@ -71,6 +71,8 @@ class Writing(LazyTensor):
 
     def _write(self, target: Any, value: Any) -> None:
         """Write where `target`, this or a view of it, shows."""
+        symbolic.refuse(target.uop, "write")
+        symbolic.refuse(value.uop, "write")
         if target.numel() == 0:
             return
         node = spread(value.uop, value.shape, target.shape, True)
