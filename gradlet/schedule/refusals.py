@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from gradlet.base.report import human_bytes, human_seconds
 from gradlet.graph.node import UOp
+from gradlet.ops.op import Op
 from gradlet.schedule.cells import MAX_OPERANDS, MAX_STEPS, NOTHING, Atoms, Cell
 from gradlet.schedule.fuse import MIN_GAIN, Kernel, Search
 from gradlet.schedule.launches import MAX_BODIES, Draft, LaunchSearch
@@ -319,9 +320,7 @@ def why_no_blocks(planner: Planner, kernels: Sequence[Kernel], values: dict[UOp,
         return Refusal("region", Reason.NO_COMMON_LOOP)
     lost = unaligned(planner, kernels, values, common)
     if lost == common:
-        return Refusal(
-            "region", Reason.OTHER_BLOCK, axes_words([sizes[a] for a in planner.nesting(kernels) if a in lost])
-        )
+        return Refusal("region", Reason.OTHER_BLOCK, axes_words(axis_sizes(planner, kernels, lost)))
     return Refusal("region", Reason.OLD_VALUES)
 
 
@@ -334,6 +333,18 @@ def unaligned(planner: Planner, kernels: Sequence[Kernel], values: dict[UOp, Val
             if source in values and source not in own:
                 aligned = aligned & atoms
     return common - aligned if aligned != common else NOTHING
+
+
+def axis_sizes(planner: Planner, kernels: Sequence[Kernel], loops: Atoms) -> list[int]:
+    """Some loops as the axes of the largest output that has all of them; each on its own where none has."""
+    outputs = sorted([c for k in kernels for c in k.stored], key=lambda c: -c.out_bytes)
+    for cell in outputs:
+        dims = planner.steps.axes.dims(cell.root.src[1] if cell.root.op is Op.WRITE else cell.root)
+        parts = [[size for atom, size in axis if atom in loops] for axis in dims]
+        if sum(len(part) for part in parts) == len(loops):
+            return [prod(part) for part in parts if part]
+    sizes = {atom: size for cell in outputs for atom, size in cell.loops.items()}
+    return [sizes[atom] for atom in planner.nesting(kernels) if atom in loops]
 
 
 def axes_words(sizes: Sequence[int]) -> str:
