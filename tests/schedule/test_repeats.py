@@ -1,0 +1,236 @@
+"""Repeated layers: found by structure, decided once, with the same result; work grows with what is new."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from gradlet import Tensor
+from gradlet.graph.node import UOp
+from gradlet.schedule import bodies as bodies_module
+from gradlet.schedule import pipeline
+from gradlet.schedule.calls import KernelCall
+from gradlet.schedule.context import Context, sink
+from gradlet.schedule.fuse import Search
+from gradlet.schedule.launches import LaunchSearch
+from gradlet.schedule.price import IMPOSSIBLE
+from gradlet.schedule.repeats import Pair, Repeats, Run, Shapes, find_runs, number_layers
+from gradlet.schedule.steps import Steps, Work
+from gradlet.target.target import NVPTX, Target
+from tests.schedule.helpers import check, create_schedule, target_of
+
+WIDTH, TOKENS, HEADS = 16, 8, 2
+Layer = Callable[[Tensor], tuple[Tensor, list[Tensor]]]
+
+
+def weight(*shape: int) -> Tensor:
+    return Tensor.empty(*shape).realize()
+
+
+def transformer_layer(x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    scale, mix, out = weight(WIDTH), weight(WIDTH, 3 * WIDTH), weight(WIDTH, WIDTH)
+    up, bias, down = weight(WIDTH, 2 * WIDTH), weight(2 * WIDTH), weight(2 * WIDTH, WIDTH)
+    mixed = ((x.layernorm() * scale) @ mix * 0.25).reshape(TOKENS, 3, HEADS, WIDTH // HEADS)
+    q, k, v = (mixed[:, i].transpose(0, 1) for i in range(3))
+    found = (q @ k.transpose(-2, -1)).softmax(-1) @ v
+    x = x + found.transpose(0, 1).reshape(TOKENS, WIDTH) @ out * 0.25
+    return x + (x.layernorm() @ up * 0.25 + bias).relu() @ down * 0.1, [scale, mix, out, up, bias, down]
+
+
+def perceptron_layer(x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    up, bias, down = weight(WIDTH, 2 * WIDTH), weight(2 * WIDTH), weight(2 * WIDTH, WIDTH)
+    return x + (x.layernorm() @ up * 0.25 + bias).gelu() @ down * 0.1, [up, bias, down]
+
+
+def convolution_layer(x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    kernel, scale = weight(4, 4, 3, 3), weight(4)
+    out = x.conv2d(kernel, padding=1)
+    centred = out - out.mean((0, 2, 3), keepdim=True)
+    spread = (centred * centred).mean((0, 2, 3), keepdim=True)
+    return x + (centred * (spread + 1e-5).rsqrt() * scale.reshape(1, 4, 1, 1)).relu(), [kernel, scale]
+
+
+MODELS: dict[str, tuple[Layer, tuple[int, ...]]] = {
+    "transformer": (transformer_layer, (TOKENS, WIDTH)),
+    "perceptron": (perceptron_layer, (TOKENS, WIDTH)),
+    "convolution": (convolution_layer, (2, 4, 6, 6)),
+}
+
+
+def build(name: str, layers: int) -> list[UOp]:
+    """A loss of equal layers, and its gradients."""
+    layer, shape = MODELS[name]
+    x = given = weight(*shape)
+    parameters = [given]
+    for _ in range(layers):
+        x, more = layer(x)
+        parameters += more
+    loss = (x * x).mean()
+    return [t.uop for t in (loss, *loss.gradient(*parameters))]
+
+
+def steps_of(roots: Sequence[UOp]) -> Steps:
+    """The steps as the search over partitions gets them."""
+    context = Context(list(roots), len(roots), 0, target_of, "CPU")
+    node = sink(roots)
+    for row in pipeline.PIPELINE.passes:
+        if row.name == "decide kernels":
+            break
+        node = row.run(node, context) if callable(row.run) else node
+    assert context.effects is not None
+    return Steps(context.effects, node.src, context.stored_on, "CPU")
+
+
+def searched(steps: Steps, target: Target, replay: bool) -> tuple[Search, LaunchSearch]:
+    search = Search(steps, lambda device: target, replay)
+    search.run()
+    launches = LaunchSearch(search)
+    launches.run()
+    return search, launches
+
+
+def prices(search: Search, launches: LaunchSearch) -> tuple[int, int, int, int]:
+    """Kernels, what they cost, launches, what they cost."""
+    kernels = [k for k in search.kernels if k.alive]
+    drafts = [d for d in launches.drafts.values() if d.alive]
+    return len(kernels), sum(k.price for k in kernels), len(drafts), sum(d.price for d in drafts)
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_equal_layers_share_their_classes(name: str) -> None:
+    steps = steps_of(build(name, 8))
+    search = Search(steps, target_of)
+    repeats = Repeats(search.cells, steps, search.home)
+    assert len(set(repeats.classes)) * 2 < len(search.cells)
+    assert len(set(zip(repeats.classes, repeats.layers, strict=True))) == len(search.cells)
+    more = steps_of(build(name, 16))
+    longer = Search(more, target_of)
+    assert len(set(Repeats(longer.cells, more, longer.home).classes)) == len(set(repeats.classes))
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_the_same_partition_with_and_without_sharing(name: str, device: str) -> None:
+    target = NVPTX if device == "gpu" else target_of("CPU")
+    roots = build(name, 8)
+    shared = prices(*searched(steps_of(roots), target, replay=True))
+    alone = prices(*searched(steps_of(roots), target, replay=False))
+    assert shared[0] == alone[0] and shared[2] == alone[2]
+    assert abs(shared[1] - alone[1]) * 100 <= alone[1] and abs(shared[3] - alone[3]) * 100 <= alone[3]
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_prices_replayed_are_prices_asked(name: str) -> None:
+    search, launches = searched(steps_of(build(name, 6)), target_of("CPU"), replay=True)
+    for kernel in search.kernels:
+        if kernel.alive:
+            assert search.stored_cells(kernel.cells) == kernel.stored
+            assert search.price(kernel.cells, kernel.stored).price == kernel.price < IMPOSSIBLE
+    for draft in launches.drafts.values():
+        if draft.alive and draft.plan is not None:
+            assert launches.region(draft.main) == draft.plan
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_work_of_deciding_grows_with_what_is_new(name: str) -> None:
+    done: dict[int, Work] = {}
+    counts: dict[int, int] = {}
+    for layers in (1, 8, 32):
+        steps = steps_of(build(name, layers))
+        searched(steps, target_of("CPU"), replay=True)
+        done[layers], counts[layers] = steps.work, len(steps.order)
+        assert steps.work.prices <= 10 * len(steps.order)
+    assert done[32].prices < done[8].prices * 3 // 2
+    assert done[32].replayed > done[8].replayed * 3
+    growth = math.log((done[32].prices + done[32].merges) / (done[8].prices + done[8].merges))
+    assert growth <= 1.1 * math.log(counts[32] / counts[8])
+
+
+def test_equal_bodies_are_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered: list[int] = []
+    original = bodies_module.lower_kernel
+
+    def counted(*given: object) -> object:
+        lowered.append(1)
+        return original(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bodies_module, "lower_kernel", counted)
+    found = {}
+    for layers in (4, 12):
+        lowered.clear()
+        calls = pipeline.make_schedule(build("transformer", layers), target_of).calls
+        kernels = [c.ast for c in calls if isinstance(c, KernelCall)]
+        found[layers] = len(lowered), len(kernels), len(set(kernels))
+    assert found[12][1] > 2 * found[4][1]
+    assert found[12][0] <= found[4][0] + 2 and found[12][2] <= found[4][2] + 2
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_results_of_repeated_layers(name: str) -> None:
+    check(build(name, 5))
+
+
+def test_layers_with_one_odd_layer_among_them() -> None:
+    x = weight(TOKENS, WIDTH)
+    for number in range(7):
+        x, _ = perceptron_layer(x)
+        if number == 3:
+            x = x.sin().cumsum(0)
+    check([x.sum().uop])
+
+
+def test_shared_weights_and_two_losses() -> None:
+    x, w = weight(TOKENS, WIDTH), weight(WIDTH, WIDTH)
+    given = x
+    results = []
+    for _ in range(6):
+        x = (x @ w).tanh() + x
+        results.append(x.sum())
+    loss = results[2] + results[5]
+    check([t.uop for t in (*results, *loss.gradient(given, w))])
+
+
+def test_find_runs() -> None:
+    assert find_runs([]) == find_runs([1, 2, 3]) == []
+    assert find_runs(list(range(40))) == []
+    period = list(range(12))
+    assert find_runs([99, 98, *period * 4, 97]) == [Run(2, 50, 12)]
+    # Two runs, the second of another period; a lone copy far away is no run.
+    other = [50, 51, 52]
+    runs = find_runs([*period * 3, 77, *other * 9, 78, *range(20, 31), *period])
+    assert runs == [Run(0, 36, 12), Run(37, 64, 3)]
+
+
+def test_layers_run_backwards_where_references_do() -> None:
+    # Three layers of two cells, then three of two that read them in the opposite order.
+    runs = [Run(0, 6, 2), Run(7, 13, 2)]
+    stations = [0, 1, 0, 1, 0, 1, -1, 2, 3, 2, 3, 2, 3]
+    references: list[list[tuple[int, int]]] = [[] for _ in stations]
+    for turn in range(3):
+        references[7 + 2 * turn] = [(5 - 2 * turn, 0)]
+        references[8 + 2 * turn] = [(4 - 2 * turn, 0)]
+    assert number_layers(runs, references, stations) == [0, 0, 1, 1, 2, 2, 0, 2, 2, 1, 1, 0, 0]
+
+
+def test_occurrences_of_a_pair() -> None:
+    shapes = Shapes()
+    one, two = shapes.shape("one"), shapes.shape("two")
+    for layer in range(4):
+        shapes.add(10 + layer, one, layer)
+        shapes.add(20 + layer, two, layer)
+    assert shapes.occurrences(Pair(one, two, 1)) == [(10, 21), (11, 22), (12, 23)]
+    shapes.remove(two, 2)
+    assert shapes.occurrences(Pair(one, two, 1)) == [(10, 21), (12, 23)]
+    assert shapes.occurrences(Pair(one, one, 2)) == [(10, 12), (11, 13)]
+    assert shapes.at(two, 3) == 23 and shapes.shape("one") == one
+
+
+def test_cached_schedules_are_those_made_anew() -> None:
+    roots = build("perceptron", 4)
+    first = create_schedule(roots, target_of)
+    second = pipeline.make_schedule(roots, target_of)
+    assert [c.ast for c in first.calls if isinstance(c, KernelCall)] == [
+        c.ast for c in second.calls if isinstance(c, KernelCall)
+    ]
