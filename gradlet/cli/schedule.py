@@ -17,7 +17,7 @@ from gradlet.base import events, settings
 from gradlet.base.errors import ArgumentError, UserError
 from gradlet.base.report import human_bytes, human_seconds
 from gradlet.engine import report
-from gradlet.schedule.explain import Explanation
+from gradlet.schedule.explain import Explanation, counted
 from gradlet.schedule.pipeline import forget_schedules
 from gradlet.schedule.price import PICO
 
@@ -76,7 +76,7 @@ class Collector:
         seconds = sum(e.price for e in self.found) / PICO
         moved = sum(e.traffic.bytes for e in self.found)
         return (
-            f"{len(self.found)} schedules made, {self.cached} more from the cache; {launches} launches, "
+            f"{counted(len(self.found), 'schedule')} made, {self.cached} more from the cache; {counted(launches, 'launch')}, "
             f"{human_seconds(seconds)} estimated, {human_bytes(moved)} moved"
         )
 
