@@ -72,11 +72,11 @@ class Collector:
 
     def summary(self) -> str:
         """The last line."""
-        launches = sum(len(e.launches) for e in self.found)
+        launches = counted(sum(len(e.launches) for e in self.found), "launch")
         seconds = sum(e.price for e in self.found) / PICO
         moved = sum(e.traffic.bytes for e in self.found)
         return (
-            f"{counted(len(self.found), 'schedule')} made, {self.cached} more from the cache; {counted(launches, 'launch')}, "
+            f"{counted(len(self.found), 'schedule')} made, {self.cached} more from the cache; {launches}, "
             f"{human_seconds(seconds)} estimated, {human_bytes(moved)} moved"
         )
 

@@ -8,7 +8,7 @@ from gradlet import Tensor
 from gradlet.base.settings import scope
 from gradlet.codegen.launch import lower_launch
 from gradlet.engine.compile import build_kernel
-from gradlet.engine.report import explanations, explained, stages_line
+from gradlet.engine.report import explained, explanations, stages_line
 from gradlet.schedule.explain import Explanation
 from gradlet.target.target import AVX2
 from tests.codegen import launches
