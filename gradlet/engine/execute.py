@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,10 +12,11 @@ from gradlet.base.errors import JitError
 from gradlet.engine import report
 from gradlet.engine.compile import get_kernel
 from gradlet.graph.extents import HAS_LIMIT, extents, limit
-from gradlet.graph.node import UOp, substitute, toposort
+from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import MOVEMENT, Op
 from gradlet.runtime.buffer import Buffer, bind_parts, buffer_of
 from gradlet.runtime.device import Device
+from gradlet.schedule.moves import chain_to, replay
 from gradlet.schedule.pipeline import CopyCall, KernelCall, Schedule, create_schedule
 from gradlet.target.target import Target
 
@@ -76,7 +77,21 @@ def resolve(roots: Sequence[UOp]) -> list[UOp]:
     if not _realized:
         return list(roots)
     known = {node: _realized[node] for node in toposort(roots) if node in _realized}
-    return substitute(roots, known) if known else list(roots)
+    return replace_known(roots, known) if known else list(roots)
+
+
+def replace_known(roots: Sequence[UOp], known: Mapping[UOp, UOp]) -> list[UOp]:
+    """The graphs with keys replaced by values. The view of a write stays a view of its base, whichever is known."""
+    new: dict[UOp, UOp] = {}
+    for node in toposort(roots):
+        if node in known:
+            new[node] = known[node]
+        elif any(s in new for s in node.src):
+            src = [new.get(s, s) for s in node.src]
+            if node.op is Op.WRITE:
+                src[1] = replay(chain_to(node.src[1], node.src[0]), src[0])
+            new[node] = mk(node.op, node.dtype, tuple(src), node.arg)
+    return [new.get(r, r) for r in roots]
 
 
 def base_buffer(node: UOp) -> UOp:

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
+from weakref import WeakMethod
 
 from gradlet.base.errors import CompilerError
 from gradlet.graph.node import UOp
@@ -18,7 +19,7 @@ from gradlet.schedule.acyclic import Acyclic
 from gradlet.schedule.cells import Cell, make_cells
 from gradlet.schedule.partition import Group
 from gradlet.schedule.price import IMPOSSIBLE, Pricer, Verdict
-from gradlet.schedule.repeats import Pair, Repeats, Shapes
+from gradlet.schedule.repeats import Pair, Repeats
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
 
@@ -51,7 +52,9 @@ class Kernel:
         self.shape = -1
         self.layer = 0
         self.alive = True
-        self._ask = ask
+        # The search holds its kernels: held in turn it would stay alive, and all nodes with it, until Python looks for
+        # cycles.
+        self._ask = WeakMethod(ask)
         self._verdict: Verdict | None = None
 
     @property
@@ -64,7 +67,9 @@ class Kernel:
     def verdict(self) -> Verdict:
         """All that is known of its price; asked for only where the price alone does not do."""
         if self._verdict is None:
-            self._verdict = self._ask(self.cells, self.stored)
+            ask = self._ask()
+            assert ask is not None
+            self._verdict = ask(self.cells, self.stored)
         return self._verdict
 
     def become(self, cells: list[Cell], plan: Made, verdict: Verdict | None) -> None:
@@ -97,7 +102,7 @@ class Made:
 class Search:
     """Greedy search over partitions.
 
-    Every move is priced once for all layers in which it occurs (`repeats`), and made in all of them where it is legal.
+    A move is priced once for all layers in which it occurs (`repeats`): in the others it is taken over.
     """
 
     def __init__(self, steps: Steps, target_of: Callable[[str], Target], replay: bool = True) -> None:
@@ -121,12 +126,12 @@ class Search:
         self.layers = repeats.layers if repeats is not None else [0] * count
         self.copied: set[int] = set()  # cells that every kernel which needs them computes itself
         self.readers = {r for first in steps.before.values() for r in first}
-        self.shapes = Shapes()
+        self.shapes: dict[object, int] = {}
+        self.kernel_at: dict[tuple[int, int], Kernel] = {}  # by shape and layer
         self.gains: dict[Pair, int] = {}
         self.made: dict[Pair, Made] = {}
         self.copies: dict[object, list[Made] | None] = {}
         self.nests: dict[int, list[int]] = {}
-        self.waiting: set[Pair] = set()
         self.heap: list[tuple[int, int, int, Pair]] = []
         self.owner = list(range(count))
         self.kernels = [Kernel([cell], self.price) for cell in self.cells]
@@ -182,12 +187,10 @@ class Search:
     def merge_all(self) -> None:
         """Make the merges on the heap, best first."""
         while self.heap:
-            pair = heapq.heappop(self.heap)[-1]
-            self.waiting.discard(pair)
-            merged = [first for first, second in self.shapes.occurrences(pair) if self.merge(first, second, pair)]
-            for number in merged:
-                for other in self.neighbours(number):
-                    self.propose(number, other)
+            _, first, second, pair = heapq.heappop(self.heap)
+            if self.merge(first, second, pair):
+                for other in self.neighbours(first):
+                    self.propose(first, other)
 
     # repeated layers
     def shape_of(self, cells: Sequence[Cell]) -> int:
@@ -195,19 +198,14 @@ class Search:
         classes, layers, copied = self.classes, self.layers, self.copied
         base = layers[cells[0].number]
         key = tuple([(classes[c.number], layers[c.number] - base, c.number in copied) for c in cells])
-        return self.shapes.shape(key)
+        return self.shapes.setdefault(key, len(self.shapes))
 
     def register(self, number: int, shape: int) -> None:
         """Note the shape of a kernel, as it is now."""
         kernel = self.kernels[number]
         kernel.shape = shape
         kernel.layer = self.layers[kernel.cells[0].number]
-        self.shapes.add(number, shape, kernel.layer)
-
-    def forget(self, number: int) -> None:
-        """A kernel is no longer what it was."""
-        kernel = self.kernels[number]
-        self.shapes.remove(kernel.shape, kernel.layer)
+        self.kernel_at[shape, kernel.layer] = kernel
 
     # prices
     def price(self, cells: Sequence[Cell], stored: Sequence[Cell]) -> Verdict:
@@ -251,8 +249,6 @@ class Search:
             first, second = second, first
         a, b = self.kernels[first], self.kernels[second]
         pair = Pair(a.shape, b.shape, b.layer - a.layer)
-        if pair in self.waiting:
-            return
         gain = self.gains.get(pair)
         if gain is None:
             gain = 0
@@ -263,7 +259,6 @@ class Search:
                     self.made[pair] = made
             self.gains[pair] = gain
         if gain >= MIN_GAIN:
-            self.waiting.add(pair)
             heapq.heappush(self.heap, (-gain, first, second, pair))
 
     def merge(self, first: int, second: int, pair: Pair) -> bool:
@@ -273,8 +268,6 @@ class Search:
             return False
         if not self.graph.merge(first, second):
             return False
-        self.forget(first)
-        self.forget(second)
         b.alive = False
         for cell in b.cells:
             self.owner[cell.number] = first
@@ -304,12 +297,10 @@ class Search:
             self.copied.update(c.number for c in kernel.cells)
             for user, one in zip(users, made, strict=True):
                 target = self.kernels[user]
-                self.forget(user)
                 target.become(
                     in_order([*kernel.cells, *target.cells]), one, one.verdict if one.of == (number, user) else None
                 )
                 self.register(user, self.shape_of(target.cells))
-            self.forget(number)
             kernel.alive = False
             self.graph.hand_down(number)
             for user in users:

@@ -217,3 +217,13 @@ def test_a_constant_that_is_kept_and_also_written_into(device: str) -> None:
     x.realize()
     assert x.tolist() == [1, 5, 5, 1]
     assert both.tolist() == [16, 19, 22, 25]
+
+
+def test_writing_through_a_computed_view_of_a_lazy_value(device: str) -> None:
+    base = Tensor([[1, 2], [3, 4]], device=device) * 3
+    turned = base.T
+    turned.realize()
+    base[0] = 7
+    turned[1, 1] = 5
+    assert base.tolist() == [[7, 7], [9, 5]]
+    assert turned.tolist() == [[7, 9], [7, 5]]
