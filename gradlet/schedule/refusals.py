@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from gradlet.base.report import human_bytes, human_seconds
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
-from gradlet.schedule.cells import MAX_OPERANDS, MAX_STEPS, NOTHING, Atoms, Cell
+from gradlet.schedule.cells import MAX_OPERANDS, MAX_STEPS, Atoms, Cell
 from gradlet.schedule.fuse import MIN_GAIN, Kernel, Search
 from gradlet.schedule.launches import MAX_BODIES, Draft, LaunchSearch
 from gradlet.schedule.partition import Launch
@@ -315,13 +315,13 @@ def why_no_blocks(planner: Planner, kernels: Sequence[Kernel], values: dict[UOp,
             return Refusal("region", Reason.NO_CUT)
         limit = human_bytes(planner.target.scratch_bytes)
         return Refusal("region", Reason.SCRATCH, f"{human_bytes(least)} of {limit}")
-    common = frozenset.intersection(*[k.verdict.outer for k in kernels])
+    common = planner.parallel(kernels)
     if not common:
         return Refusal("region", Reason.NO_COMMON_LOOP)
+    if planner.overwrites_unread(kernels):
+        return Refusal("region", Reason.OLD_VALUES)
     lost = unaligned(planner, kernels, values, common)
-    if lost == common:
-        return Refusal("region", Reason.OTHER_BLOCK, axes_words(axis_sizes(planner, kernels, lost)))
-    return Refusal("region", Reason.OLD_VALUES)
+    return Refusal("region", Reason.OTHER_BLOCK, axes_words(axis_sizes(planner, kernels, lost)))
 
 
 def unaligned(planner: Planner, kernels: Sequence[Kernel], values: dict[UOp, Value], common: Atoms) -> Atoms:
@@ -332,7 +332,7 @@ def unaligned(planner: Planner, kernels: Sequence[Kernel], values: dict[UOp, Val
         for source, atoms in planner.aligned(kernel).items():
             if source in values and source not in own:
                 aligned = aligned & atoms
-    return common - aligned if aligned != common else NOTHING
+    return common - aligned
 
 
 def axis_sizes(planner: Planner, kernels: Sequence[Kernel], loops: Atoms) -> list[int]:

@@ -105,21 +105,30 @@ class Planner:
     # legality
     def shared(self, kernels: Sequence[Kernel], values: dict[UOp, Value]) -> Atoms:
         """The loops that can be cut: parallel in every kernel, and every value is read where it was made."""
-        shared = kernels[0].verdict.outer
+        shared = self.parallel(kernels)
         for kernel in kernels:
-            shared = shared & kernel.verdict.outer - frozenset().union(*[c.sequential for c in kernel.cells])
             own = {c.root for c in kernel.cells}
             for source, atoms in self.aligned(kernel).items():
                 if source in values and source not in own:
                     shared = shared & atoms
+        return NOTHING if self.overwrites_unread(kernels) else shared
+
+    def parallel(self, kernels: Sequence[Kernel]) -> Atoms:
+        """The loops that run in parallel in every kernel."""
+        shared = kernels[0].verdict.outer
+        for kernel in kernels:
+            shared = shared & kernel.verdict.outer - frozenset().union(*[c.sequential for c in kernel.cells])
+        return shared
+
+    def overwrites_unread(self, kernels: Sequence[Kernel]) -> bool:
+        """Whether one kernel writes over what another one reads: only inside one kernel are the two in step."""
         made = {m for k in kernels for c in k.cells for m in c.members}
         for kernel in kernels:
             for cell in kernel.cells:
-                # Readers of the old values are in step with the write only inside one kernel.
                 first = self.steps.before.get(cell.root, ())
                 if any(r in made and not any(r in c.members for c in kernel.cells) for r in first):
-                    return NOTHING
-        return shared
+                    return True
+        return False
 
     def aligned(self, kernel: Kernel) -> dict[UOp, Atoms]:
         """For everything a kernel reads, the loops along which each of its blocks reads only the block of the same loop.

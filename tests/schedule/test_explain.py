@@ -11,9 +11,10 @@ from itertools import permutations
 import pytest
 
 from gradlet.base import settings
+from gradlet.base.dtype import dtypes
 from gradlet.graph.launch import is_launch, uses
-from gradlet.graph.node import UOp
-from gradlet.ops.op import Op
+from gradlet.graph.node import UOp, mk
+from gradlet.ops.op import Op, ScanArg, ShapeArg
 from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
 from gradlet.schedule.explain import Explanation, Unmerged
 from gradlet.schedule.fuse import MIN_GAIN
@@ -236,6 +237,16 @@ def test_a_region_may_not_overwrite_what_another_block_reads() -> None:
     schedule, explanation = explained([write(base, base, value + 1.0), contiguous(flip(base, 0) * value)])
     assert len(schedule.calls) == 2
     assert between(explanation.unmerged, "1", "2")["region"].reason is Reason.OLD_VALUES
+
+
+def test_a_running_sum_has_no_blocks() -> None:
+    # Totals of blocks, and a running sum that goes through them in order: no loop of the two is parallel in both.
+    x = mk(Op.RESHAPE, dtypes.float32, (tensor(1 << 20),), ShapeArg((1 << 20,)))
+    zero = UOp.const(dtypes.float32, 0)
+    schedule, explanation = explained([mk(Op.SCAN, dtypes.float32, (x, zero), ScanArg(Op.ADD, 0, False))])
+    assert len(schedule.calls) == 2
+    assert only(explanation).reason is Reason.SCANS
+    assert between(explanation.unmerged, "1", "2")["region"].reason is Reason.NO_COMMON_LOOP
 
 
 def test_arguments() -> None:
