@@ -24,7 +24,7 @@ from gradlet.ops.op import Op
 from gradlet.schedule.fuse import MIN_GAIN, NEIGHBOURS, Kernel, Search
 from gradlet.schedule.partition import Blocks, Group, Launch, Region, single
 from gradlet.schedule.regions import Plan, Planner, Value
-from gradlet.schedule.repeats import Pair, Shapes
+from gradlet.schedule.repeats import Pair
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
 
@@ -119,9 +119,8 @@ class LaunchSearch:
                 self.owner.setdefault(cell.number, []).append(number)
                 self.kernels_of.setdefault(cell.number, []).append(draft.main[0])
         self.planners: dict[str, Planner] = {}
-        self.shapes = Shapes()
+        self.shapes: dict[object, int] = {}
         self.made: dict[Pair, tuple[int, int, Draft | None]] = {}  # gain, layer of the first, what a merge gives
-        self.waiting: set[Pair] = set()
         self.heap: list[tuple[int, int, int, Pair]] = []
         self.formulas: dict[int, tuple[object, ...]] = {}
         for number, draft in self.drafts.items():
@@ -134,12 +133,10 @@ class LaunchSearch:
                 if number < other:
                     self.propose(number, other)
         while self.heap:
-            pair = heapq.heappop(self.heap)[-1]
-            self.waiting.discard(pair)
-            merged = [first for first, second in self.shapes.occurrences(pair) if self.merge(first, second, pair)]
-            for number in merged:
-                for other in self.neighbours(number):
-                    self.propose(number, other)
+            _, first, second, pair = heapq.heappop(self.heap)
+            if self.merge(first, second, pair):
+                for other in self.neighbours(first):
+                    self.propose(first, other)
         return self.pack()
 
     # repeated layers
@@ -148,18 +145,17 @@ class LaunchSearch:
         base = draft.main[0].layer
         parts = (draft.staged, draft.main, draft.tails)
         key = tuple([tuple([(k.shape, k.layer - base) for k in part]) for part in parts])
-        draft.shape, draft.layer = self.shapes.shape(key), base
+        draft.shape, draft.layer = self.shapes.setdefault(key, len(self.shapes)), base
         self.drafts[number] = draft
-        self.shapes.add(number, draft.shape, base)
 
     def moved(self, draft: Draft, away: int) -> Draft:
         """The same launch some layers on."""
         if away == 0:
             return replace(draft)
-        search = self.search
+        kernel_at = self.search.kernel_at
 
         def there(kernels: Sequence[Kernel]) -> list[Kernel]:
-            return [search.kernels[search.shapes.at(k.shape, k.layer + away)] for k in kernels]
+            return [kernel_at[k.shape, k.layer + away] for k in kernels]
 
         main = there(draft.main)
         plan = moved_plan(draft.plan, draft.main, main) if draft.plan is not None else None
@@ -219,30 +215,24 @@ class LaunchSearch:
     # moves
     def propose(self, first: int, second: int) -> None:
         """Put a merge of two launches on the heap if it gains."""
-        if first > second:
+        if self.graph.position[first] > self.graph.position[second]:
             first, second = second, first
         a, b = self.drafts[first], self.drafts[second]
         pair = Pair(a.shape, b.shape, b.layer - a.layer)
-        if pair in self.waiting:
-            return
         found = self.made.get(pair)
         if found is None:
             same = self.device(a.main[0]) == self.device(b.main[0])
-            made = self.joined(first, second) if same else None
+            made = self.joined(a, b) if same else None
             found = self.made[pair] = a.price + b.price - made.price if made is not None else 0, a.layer, made
         if self.pays(found[0]):
-            self.waiting.add(pair)
             heapq.heappush(self.heap, (-found[0], first, second, pair))
 
     def pays(self, gain: int) -> bool:
         """Whether a merge that gains so many picoseconds is made."""
         return gain >= MIN_GAIN
 
-    def joined(self, first: int, second: int) -> Draft | None:
-        """The cheapest legal way to start two launches together."""
-        if self.graph.position[first] > self.graph.position[second]:
-            first, second = second, first
-        a, b = self.drafts[first], self.drafts[second]
+    def joined(self, a: Draft, b: Draft) -> Draft | None:
+        """The cheapest legal way to start two launches, the earlier one first, together."""
         target = self.planner(a.main[0]).target
         if target.scratch_bytes == 0 or len(a.kernels) + len(b.kernels) > MAX_BODIES or self.is_copy(a, b):
             return None
@@ -350,8 +340,6 @@ class LaunchSearch:
         work = self.steps.work
         work.merges += 1
         work.replayed += a.layer != layer
-        self.shapes.remove(a.shape, a.layer)
-        self.shapes.remove(b.shape, b.layer)
         b.alive = False
         self.register(first, self.moved(made, a.layer - layer))
         for kernel in b.kernels:

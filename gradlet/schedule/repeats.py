@@ -50,46 +50,6 @@ class Pair(NamedTuple):
     away: int
 
 
-class Shapes:
-    """Things made of cells, by what they are made of: those of one shape are the same, each around its own layer.
-
-    A move that was priced for one pair of things can be made for all pairs of the same shapes as far apart. A thing is
-    a number (of a kernel, of a launch), with a shape and a layer.
-    """
-
-    def __init__(self) -> None:
-        self._numbers: dict[object, int] = {}
-        self._found: list[dict[int, int]] = []  # shape -> layer -> number of the thing
-
-    def shape(self, key: object) -> int:
-        """The shape that is called `key`."""
-        found = self._numbers.setdefault(key, len(self._numbers))
-        if found == len(self._found):
-            self._found.append({})
-        return found
-
-    def add(self, number: int, shape: int, layer: int) -> None:
-        """There is a thing of this shape now."""
-        self._found[shape][layer] = number
-
-    def remove(self, shape: int, layer: int) -> None:
-        """It is no longer what it was."""
-        del self._found[shape][layer]
-
-    def at(self, shape: int, layer: int) -> int:
-        """The thing of a shape in a layer."""
-        return self._found[shape][layer]
-
-    def occurrences(self, pair: Pair) -> list[tuple[int, int]]:
-        """All pairs of things of these shapes that are so many layers apart, in order."""
-        firsts, seconds, away = self._found[pair.first], self._found[pair.second], pair.away
-        if len(firsts) <= len(seconds):
-            found = [(n, seconds[layer + away]) for layer, n in firsts.items() if layer + away in seconds]
-        else:
-            found = [(firsts[layer - away], n) for layer, n in seconds.items() if layer - away in firsts]
-        return sorted(found)
-
-
 class Repeats:
     """Classes and layers of cells.
 
