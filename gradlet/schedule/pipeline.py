@@ -24,6 +24,7 @@ from gradlet.schedule.layout import lay_out_operands
 from gradlet.schedule.moves import chain_to, replay, reshape, root_of
 from gradlet.schedule.online import go_online
 from gradlet.schedule.order import execution_order
+from gradlet.schedule.pick import pick_selected
 from gradlet.schedule.pull import pull_sums
 from gradlet.schedule.refusals import Decisions
 from gradlet.schedule.scan import split_scans
@@ -51,6 +52,10 @@ def _keep_bases_whole(node: UOp, context: Context) -> UOp:
 
 def _pull_sums(node: UOp, context: Context) -> UOp:
     return pull_sums(node)
+
+
+def _pick_selected(node: UOp, context: Context) -> UOp:
+    return pick_selected(node)
 
 
 def _go_online(node: UOp, context: Context) -> UOp:
@@ -165,6 +170,8 @@ PIPELINE: Final = Pipeline(
         Pass("simplify tensors", SIMPLIFY, T, T, doc="identities, constants, merged movements"),
         Pass("pull sums through windows", _pull_sums, T, T,
              doc="the gradient of a convolution is a convolution, not products that are scattered"),
+        Pass("pick selected elements", _pick_selected, T, T,
+             doc="a sum that selects one element by its number reads that element"),
         Pass("online reductions", _go_online, T, T,
              doc="long reductions that need one another read memory once: blocks with values of their own, then combined"),
         Pass("split long reductions", _split_reductions, T, T,

@@ -14,6 +14,7 @@ from gradlet.base.dtype import DType, dtypes, promote, to_dtype
 from gradlet.base.errors import DeviceError, DTypeError
 from gradlet.base.symint import Size
 from gradlet.engine import execute
+from gradlet.graph.allocation import counter_node
 from gradlet.graph.extents import HAS_LIMIT, extents
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.arguments import Shape, broadcast_shapes
@@ -354,8 +355,9 @@ class LazyTensor(NeuralMixin):
         name = Device.DEFAULT if device is None else Device.canonicalize(device)
         table = _counters.get(name)
         if table is None:
-            flat = hostdata.pack(range(COUNTER), dtypes.int32)
-            table = _counters[name] = in_memory(flat, dtypes.int32, (COUNTER,), name, True)
+            node = counter_node(name, COUNTER)
+            buffer_of(node).copyin(hostdata.pack(range(COUNTER), dtypes.int32))
+            table = _counters[name] = wrap(node, name)
         return table.shrink(((0, size),))
 
     @classmethod

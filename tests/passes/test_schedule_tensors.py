@@ -93,6 +93,37 @@ CASES: dict[str, list[tuple[str, str]]] = {
 """,
         ),
     ],
+    "pick selected elements": [
+        (
+            """
+%0 = BUFFER int32 [number=1, size=5, device='CPU']
+%1 = RESHAPE int32 (%0) [shape=(5, 1)]
+%2 = EXPAND int32 (%1) [shape=(5, 7)]
+%3 = BUFFER int32 [number=0, size=4096, device='CPU']
+%4 = SHRINK int32 (%3) [bounds=((0, 7),)]
+%5 = RESHAPE int32 (%4) [shape=(1, 7)]
+%6 = EXPAND int32 (%5) [shape=(5, 7)]
+%7 = CMPEQ bool (%2, %6)
+%8 = BUFFER float32 [number=2, size=35, device='CPU']
+%9 = RESHAPE float32 (%8) [shape=(5, 7)]
+%10 = CONST float32 [0.0]
+%11 = WHERE float32 (%7, %9, %10)
+%12 = REDUCE_AXES float32 (%11) [op=ADD, axes=(1,)]
+%13 = SINK void (%12) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER float32 [number=2, size=35, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(5, 7)]
+%2 = BUFFER int32 [number=1, size=5, device='CPU']
+%3 = RESHAPE int32 (%2) [shape=(5, 1)]
+%4 = EXPAND int32 (%3) [shape=(5, 7)]
+%5 = SHRINK int32 (%4) [bounds=((0, 5), (0, 1))]
+%6 = RESHAPE int32 (%5) [shape=(5,)]
+%7 = GATHER float32 (%1, %6) [batch=1]
+%8 = SINK void (%7) [name='schedule', opts=None]
+""",
+        ),
+    ],
     "split long reductions": [
         (
             """
