@@ -1,4 +1,4 @@
-"""The size of an axis that is known only at launch: arithmetic and comparisons that hold for every value, or an error."""
+"""The size of an axis that is known only at launch: arithmetic and comparisons that hold for all values, or an error."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from gradlet.grad.shapes import (
     window,
 )
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import DeviceArg, LimitArg, GatherArg, Op, ReduceAxesArg, ScanArg, ScatterArg, batch_axes
+from gradlet.ops.op import DeviceArg, GatherArg, LimitArg, Op, ReduceAxesArg, ScanArg, ScatterArg, batch_axes
 
 Rule = Callable[[UOp, UOp], UOp]  # (node, gradient of the node) -> gradient of one source
 

@@ -184,13 +184,25 @@ def _first(node: UOp) -> Extents:
 
 
 def _reshape(node: UOp) -> Extents:
-    """A limited axis stays alone, is the outermost of axes that become one, or is cut where its size divides."""
     source, old, new = _of(node.src[0]), node.src[0].shape, node.shape
+    found = reshaped(source, old, new)
+    if found is None:
+        names = ", ".join([size_text(size) for size in source if size is not None])
+        raise ShapeError(
+            f"reshape: {old} to {new} joins or cuts an axis whose size ({names}) is known only at launch: of axes that "
+            f"become one it must be the first; {REMEDY}"
+        )
+    return found
+
+
+def reshaped(source: Extents, old: Sequence[int], new: Sequence[int]) -> Extents | None:
+    """Extents after a change of shape, None where there are none.
+
+    A limited axis stays alone, is the outermost of axes that become one, or is cut where its size divides.
+    """
     result: list[UOp | None] = [None] * len(new)
     if 0 in old:
-        if any(size is not None for size in source):
-            raise ShapeError("reshape: an axis known only at launch beside an axis without elements")
-        return tuple(result)
+        return tuple(result) if all(size is None for size in source) else None
     before = 1
     for axis, size in enumerate(source):
         if size is not None:
@@ -203,10 +215,7 @@ def _reshape(node: UOp) -> Extents:
                 elif old[axis] % inner == 0:
                     found = form.divided(old[axis] // inner)
             if place is None or found is None:
-                raise ShapeError(
-                    f"reshape: axis {axis} has the size {size_text(size)}, which is known only at launch: of axes that "
-                    f"become one it must be the first, and {old} to {new} joins or cuts it otherwise; {REMEDY}"
-                )
+                return None
             result[place] = found.node()
         before *= old[axis]
     return tuple(result)
@@ -366,7 +375,9 @@ def _fill(node: UOp, source: UOp) -> UOp:
 
 
 def write_out(roots: Sequence[UOp]) -> tuple[list[UOp], list[Extents]]:
-    """Graphs in which LIMIT is left in masks only: every reduction over a limited axis says how far it goes. Also the extents of the roots.
+    """Graphs in which LIMIT is left in masks only, and every reduction over a limited axis says how far it goes.
+
+    Also the extents of the roots.
 
     Whatever else happens along a limited axis happens at each position for itself, so that it may run past the size.
     """

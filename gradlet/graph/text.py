@@ -104,7 +104,8 @@ def _arg(node: UOp) -> str:
 def arg_text(arg: Any) -> str:
     """A typed argument as `field=value, ...`, a constant as itself."""
     if hasattr(arg, "_fields"):
-        return ", ".join(f"{name}={_value_text(value)}" for name, value in zip(arg._fields, arg, strict=True))
+        fields = [(name, value) for name, value in zip(arg._fields, arg, strict=True) if value or name != "limited"]
+        return ", ".join(f"{name}={_value_text(value)}" for name, value in fields)
     return _value_text(arg)
 
 

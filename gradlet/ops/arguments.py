@@ -112,13 +112,18 @@ def sizes(values: Sequence[Any], what: str) -> Shape:
     return countable(shape, what)
 
 
+def has_size(shape: Iterable[Any]) -> bool:
+    """Whether a size of a shape is known only at launch."""
+    return Size in [size.__class__ for size in shape]
+
+
 def countable(shape: Shape, what: str) -> Shape:
     """The shape itself, whose elements must be numbered in 64 bits.
 
     Raises:
         ShapeError: too many elements.
     """
-    if Size in [size.__class__ for size in shape]:
+    if has_size(shape):
         countable(tuple([size.high if isinstance(size, Size) else size for size in shape]), what)
         return shape
     if prod(shape) > MAX_ELEMENTS:
@@ -194,7 +199,7 @@ def resolve_shape(new: Sequence[Any], old: Shape, what: str) -> Shape:
     """
     if len(new) == 1 and isinstance(new[0], (tuple, list)):
         new = new[0]
-    if Size in [size.__class__ for size in (*new, *old)]:
+    if has_size(new) or has_size(old):
         return _resolve_sizes(new, old, what)
     try:
         wanted = [old[i] if v is None else v if v.__class__ is int else index(v) for i, v in enumerate(new)]
@@ -220,7 +225,7 @@ def resolve_shape(new: Sequence[Any], old: Shape, what: str) -> Shape:
 def _resolve_sizes(new: Sequence[Any], old: Shape, what: str) -> Shape:
     """The same where sizes are known only at launch: the number of elements has to agree whatever they are."""
     try:
-        wanted = [
+        wanted: list[Any] = [
             old[i] if v is None else v if v.__class__ is int or isinstance(v, Size) else index(v)
             for i, v in enumerate(new)
         ]
@@ -229,7 +234,8 @@ def _resolve_sizes(new: Sequence[Any], old: Shape, what: str) -> Shape:
     unknown = [i for i, v in enumerate(wanted) if v.__class__ is int and v == -1]
     if len(unknown) > 1:
         raise ShapeError(f"{what}: only one size may be -1, got {tuple(wanted)}")
-    have, want = list(old), [v for i, v in enumerate(wanted) if i not in unknown]
+    have: list[Any] = list(old)
+    want = [v for i, v in enumerate(wanted) if i not in unknown]
     for size in list(want):  # what stays is nothing to multiply
         if isinstance(size, Size) and size in have:
             have.remove(size)
@@ -242,8 +248,8 @@ def _resolve_sizes(new: Sequence[Any], old: Shape, what: str) -> Shape:
     if any(v.__class__ is int and v < 0 for v in wanted):
         shown = tuple([v for v in wanted if v.__class__ is not int or v >= 0])
         raise ShapeError(
-            f"{what}: shape {old} has {total} elements beside the sizes that stay, {shown} has {known}; they must agree "
-            "whatever the variables are (use the sizes of x.shape, and -1 for one to be computed)"
+            f"{what}: shape {old} has {total} elements beside the sizes that stay, {shown} has {known}; they agree "
+            "only if that is so whatever the variables are (use the sizes of x.shape, and -1 for one to be computed)"
         )
     return tuple(wanted)
 

@@ -8,8 +8,8 @@ from operator import index as as_integer
 from typing import Any, Final, NamedTuple, Self
 
 from gradlet.base.dtype import dtypes
-from gradlet.base.symint import Size
 from gradlet.base.errors import ArgumentError, IndexingError, ShapeError
+from gradlet.base.symint import Size
 from gradlet.ops.arguments import Shape, axis_number, broadcast_shapes, integer
 from gradlet.ops.create import CreateMixin
 from gradlet.ops.movement import operand

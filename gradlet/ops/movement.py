@@ -10,8 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from gradlet.base.errors import DTypeError, ShapeError
-from gradlet.base.symint import Size
-from gradlet.ops.arguments import axis_number, axis_numbers, countable, integers, pairs, resolve_shape
+from gradlet.ops.arguments import axis_number, axis_numbers, countable, has_size, integers, pairs, resolve_shape
 from gradlet.ops.op import AxesArg, Op, PadArg, ShapeArg, ShrinkArg, StrideArg, WindowArg
 
 T = TypeVar("T")
@@ -75,7 +74,7 @@ class MovementMixin:
         """
         old = self.shape
         values = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        if Size in [v.__class__ for v in values]:
+        if has_size(values):
             wanted = tuple([-1 if v is None else v for v in values])
         else:
             wanted = integers([-1 if v is None else v for v in values], "expand")
@@ -93,7 +92,7 @@ class MovementMixin:
         source = self.move(_RESHAPE, ShapeArg(aligned)) if extra else self
         if new == aligned:
             return source
-        return source.with_sizes(new) if Size in [v.__class__ for v in new] else source.move(_EXPAND, ShapeArg(new))
+        return source.with_sizes(new) if has_size(new) else source.move(_EXPAND, ShapeArg(new))
 
     def with_sizes(self, shape: tuple[Any, ...]) -> Self:
         """Expanded to a shape with sizes that are known only at launch."""

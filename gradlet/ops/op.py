@@ -375,8 +375,8 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.UNWINDOW: OpInfo(1, (T,), WindowArg, "adjoint of WINDOW"),
     Op.REDUCE_AXES: OpInfo(None, (T,), ReduceAxesArg, "(source, *sizes): combine over axes; of a limited axis only "
                            "the first positions, as many as its size says"),
-    Op.LIMIT: OpInfo(2, (T,), LimitArg, "(source, size): an axis has a size that is known at launch; the shape has the "
-                     "largest it may be, and what lies at positions past the size means nothing; filled: it is 0"),
+    Op.LIMIT: OpInfo(2, (T,), LimitArg, "(source, size): an axis has a size that is known at launch; the shape has "
+                     "the largest it may be, and what lies past the size means nothing; filled: it is 0"),
     Op.GATHER: OpInfo(2, (T,), GatherArg, "(table [*B, N, *rest], index [*B, *I]) -> [*B, *I, *rest]; an index outside "
                       "[0, N) gives 0"),
     Op.SCATTER: OpInfo(3, (T,), ScatterArg, "(target [*B, N, *rest], index [*B, *I], values [*B, *I, *rest]) -> target "

@@ -6,8 +6,8 @@ import math
 from typing import Any, Self
 
 from gradlet.base.dtype import accumulator, dtypes
-from gradlet.base.symint import Size
 from gradlet.base.errors import ArgumentError
+from gradlet.base.symint import Size
 from gradlet.ops.arguments import axis_number, axis_numbers, number
 from gradlet.ops.op import Op
 from gradlet.ops.order import OrderMixin

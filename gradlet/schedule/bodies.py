@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
+from gradlet.graph.extents import Extents
 from gradlet.graph.node import UOp
 from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op
 from gradlet.schedule.axes import Axes
@@ -22,9 +24,12 @@ class Bodies:
         lowered: how many were lowered, not found.
     """
 
-    def __init__(self, places: Mapping[UOp, UOp], axes: Axes) -> None:
+    def __init__(
+        self, places: Mapping[UOp, UOp], axes: Axes, sizes: Mapping[UOp, Extents] = MappingProxyType({})
+    ) -> None:
         self.places = places
         self.axes = axes
+        self.sizes = sizes
         self.lowered = 0
         self._known: dict[object, _Known | str] = {}  # a str is the reason why it cannot be lowered
 
@@ -34,12 +39,13 @@ class Bodies:
         Raises:
             RegionError: a block needs what another block makes.
         """
-        body = _Description(self.places, self.axes, outputs, nest, frame)
+        needed = {o: sizes for o in outputs if (sizes := self.sizes.get(o)) is not None}
+        body = _Description(self.places, self.axes, outputs, nest, frame, needed)
         known = self._known.get(body.key)
         if known is None:
             self.lowered += 1
             try:
-                known = _Known(lower_kernel(outputs, self.places, self.axes.axis, nest, frame), body.leaves)
+                known = _Known(lower_kernel(outputs, self.places, self.axes.axis, nest, frame, needed), body.leaves)
             except RegionError as error:
                 known = str(error)
             self._known[body.key] = known
@@ -72,8 +78,9 @@ class _Description:
     """
 
     def __init__(
-        self, places: Mapping[UOp, UOp], axes: Axes, outputs: Sequence[UOp], nest: Sequence[Loop], frame: Frame | None
-    ) -> None:
+        self, places: Mapping[UOp, UOp], axes: Axes, outputs: Sequence[UOp], nest: Sequence[Loop], frame: Frame | None,
+        sizes: Mapping[UOp, Extents],
+    ) -> None:  # fmt: skip
         self.leaves: dict[UOp, int] = {}
         self._scratch: Mapping[UOp, int] = frame.scratch if frame is not None else {}
         self._axes = axes
@@ -81,7 +88,8 @@ class _Description:
         own = set(outputs)
         numbers: dict[UOp, int] = {}
         rows: list[object] = []
-        stack: list[UOp] = [places[output] for output in reversed(outputs)] + list(reversed(outputs))
+        limits = [size for output in outputs for size in sizes.get(output, ()) if size is not None]
+        stack: list[UOp] = limits + [places[output] for output in reversed(outputs)] + list(reversed(outputs))
         while stack:
             node = stack[-1]
             if node in numbers:
@@ -105,7 +113,8 @@ class _Description:
                     row += [self._dims(looped) for looped in (node, *sources)]
                 rows.append(tuple(row))
         for output in outputs:
-            rows.append((numbers[output], numbers[places[output]], self._dims(output)))
+            far = tuple([None if size is None else numbers[size] for size in sizes.get(output, ())])
+            rows.append((numbers[output], numbers[places[output]], self._dims(output), far))
         rows.append(tuple([self._loop(loop) for loop in nest]))
         if frame is not None:
             rows.append(tuple([(self._loop((c.atom, c.outer * c.inner)), c.outer) for c in frame.blocks.cuts]))

@@ -43,7 +43,7 @@ def cut_column_sums(root: UOp, target_of: Callable[[str], Target], default_devic
 
 def _is_column_sum(node: UOp) -> bool:
     """Whether it adds up all leading axes of something that is no product of repeated factors."""
-    if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD:
+    if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or node.arg.limited:
         return False
     source, axes = node.src[0], node.arg.axes
     if axes != tuple(range(len(axes))) or len(axes) == len(source.shape) or 0 in source.shape:

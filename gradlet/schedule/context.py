@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gradlet.base.dtype import dtypes
+from gradlet.graph.extents import Extents
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import KernelArg, Op
 from gradlet.schedule.calls import CopyCall, KernelCall, MemoryPlan
@@ -32,6 +33,7 @@ class Context:
         stored_on: device of constants that are stored by a kernel of their own.
         decisions: what was decided; None when nobody wants to know.
         spans: for every launch the numbers of its calls.
+        sizes: extents of the asked nodes that have axes whose size is known only at launch.
         call_bodies: see `Emitter`.
         apart: see `Emitter`.
     """
@@ -53,6 +55,7 @@ class Context:
     made: set[UOp] = field(default_factory=set)
     memory: MemoryPlan = field(default_factory=MemoryPlan)
     decisions: Decisions | None = None
+    sizes: dict[UOp, Extents] = field(default_factory=dict)
     spans: list[range] = field(default_factory=list)
     call_bodies: dict[int, Group] = field(default_factory=dict)
     apart: dict[int, str] = field(default_factory=dict)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 
 from gradlet.graph.allocation import new_buffer_node
+from gradlet.graph.extents import Extents
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op
 from gradlet.schedule.blocks import Frame, block_elements, scratch_view
@@ -31,12 +33,14 @@ class Emitter:
         call_bodies: the body of every call that is one body or part of one.
     """
 
-    def __init__(self, steps: Steps, launches: Sequence[Launch]) -> None:
+    def __init__(
+        self, steps: Steps, launches: Sequence[Launch], sizes: Mapping[UOp, Extents] = MappingProxyType({})
+    ) -> None:
         self.steps = steps
         self.places: dict[UOp, UOp] = {}
         self.calls: list[KernelCall | CopyCall] = []
         self.made: set[UOp] = set()
-        self.bodies = Bodies(self.places, steps.axes)
+        self.bodies = Bodies(self.places, steps.axes, sizes)
         self._unsafe: dict[UOp, list[int]] = {}
         self.apart: dict[int, str] = {}
         self.call_bodies: dict[int, Group] = {}

@@ -63,6 +63,8 @@ def operands(node: UOp) -> tuple[UOp, ...]:
         return (node.src[2],)
     if node.op is Op.SCATTER:
         return node.src[1:]
+    if node.op is Op.REDUCE_AXES:
+        return node.src[:1]  # the sizes are numbers of the kernel
     return node.src
 
 

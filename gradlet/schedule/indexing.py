@@ -7,6 +7,7 @@ from math import gcd
 from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
+from gradlet.graph.bounds import bounds as graph_bounds
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import Op
 
@@ -129,7 +130,7 @@ class IndexMath:
     def _term_bounds(self, node: UOp) -> tuple[int, int]:
         if node.op is Op.RANGE:
             size = node.src[0]
-            return 0, (max(0, int(size.arg) - 1) if size.op is Op.CONST else UNBOUNDED)
+            return 0, max(0, int(size.arg if size.op is Op.CONST else graph_bounds(size)[1]) - 1)
         if node.op is Op.IDIV:
             low, high = self.bounds(node.src[0])
             divisor = int(node.src[1].arg)

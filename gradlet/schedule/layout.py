@@ -57,6 +57,8 @@ def _products(node: UOp) -> list[UOp]:
 def _is_product(node: UOp) -> bool:
     """Whether it sums `left[.., m, 1, k] * right[1, n, k]`, or several such products, over the last axis, in floats."""
     rank = len(node.src[0].shape)
+    if node.arg.limited:
+        return False
     if node.arg.op is not Op.ADD or node.arg.axes != (rank - 1,) or rank < 3:
         return False
     return all(_is_factored(product) for product in _products(node))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gradlet.base import settings
 from gradlet.graph.allocation import new_buffer_node
+from gradlet.graph.extents import HAS_LIMIT, Extents, write_out
 from gradlet.graph.node import UOp, mk, no_gc, toposort
 from gradlet.graph.passes import Observer, Pass, Pipeline
 from gradlet.ops.op import SCALAR_LEAVES, Op, Stage
@@ -28,6 +29,7 @@ from gradlet.schedule.pick import pick_selected
 from gradlet.schedule.pull import pull_sums
 from gradlet.schedule.refusals import Decisions
 from gradlet.schedule.scan import split_scans
+from gradlet.schedule.sizes import needed_sizes, values_only
 from gradlet.schedule.split import split_reductions
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
@@ -42,6 +44,14 @@ def _drop_marks(node: UOp, context: Context) -> UOp:
 
 def _bind_variables(node: UOp, context: Context) -> UOp:
     return clean.bind_variables(node, context.values)
+
+
+def _write_out_sizes(node: UOp, context: Context) -> UOp:
+    if not node.mask & HAS_LIMIT:
+        return node
+    roots, found = write_out(node.src)
+    context.sizes = {old: sizes for old, sizes in zip(context.asked, found, strict=True) if sizes}
+    return sink(roots)
 
 
 def _keep_bases_whole(node: UOp, context: Context) -> UOp:
@@ -125,7 +135,7 @@ def _order(node: UOp, context: Context) -> UOp:
 
 def _lower(node: UOp, context: Context) -> UOp:
     assert context.steps is not None
-    emitter = Emitter(context.steps, context.launches)
+    emitter = Emitter(context.steps, context.launches, _needed_sizes(node, context))
     for launch in context.launches:
         begin = len(emitter.calls)
         emitter.emit(launch)
@@ -135,6 +145,16 @@ def _lower(node: UOp, context: Context) -> UOp:
     for old, new in zip(context.asked, node.src, strict=True):
         context.results[old] = _result(new, emitter, context.default_device)
     return sink([call.ast for call in context.calls if isinstance(call, KernelCall)])
+
+
+def _needed_sizes(node: UOp, context: Context) -> Mapping[UOp, Extents]:
+    """How far steps are needed that are not needed in full."""
+    order = toposort((node,))
+    if not any(n.op is Op.REDUCE_AXES and n.arg.limited for n in order) and not context.sizes:
+        return {}
+    assert context.effects is not None
+    wanted = [(new, context.sizes.get(old, ())) for old, new in zip(context.asked, node.src, strict=True)]
+    return needed_sizes(values_only(order, node.src)[:-1], wanted, context.effects.versions.keys())
 
 
 def _result(node: UOp, emitter: Emitter, default_device: str) -> UOp:
@@ -165,6 +185,8 @@ PIPELINE: Final = Pipeline(
              doc="gradient marks are nothing here, and copies to where the values are already copy nothing"),
         Pass("bind variables", _bind_variables, T, T, gone=frozenset({Op.BIND}),
              doc="kernels take variables as arguments; this launch's values go beside the graph"),
+        Pass("write out sizes", _write_out_sizes, T, T,
+             doc="reductions along axes whose size is known only at launch say how far they go"),
         Pass("keep bases whole", _keep_bases_whole, T, T,
              doc="the base of a write is memory, or is kept in one piece, so that its view stays a view of it"),
         Pass("simplify tensors", SIMPLIFY, T, T, doc="identities, constants, merged movements"),
@@ -173,7 +195,7 @@ PIPELINE: Final = Pipeline(
         Pass("pick selected elements", _pick_selected, T, T,
              doc="a sum that selects one element by its number reads that element"),
         Pass("online reductions", _go_online, T, T,
-             doc="long reductions that need one another read memory once: blocks with values of their own, then combined"),
+             doc="long reductions that need one another read memory once: blocks on their own, then combined"),
         Pass("split long reductions", _split_reductions, T, T,
              doc="a long sum with few results is cut in parts, so that all cores work"),
         Pass("split long scans", _split_scans, T, T,

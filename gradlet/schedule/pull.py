@@ -33,14 +33,14 @@ def pull_sums(root: UOp) -> UOp:
             return _shrunk(node, src[0])
         if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or src[0].op not in _CHAIN:
             return None
-        return _pulled(mk(node.op, node.dtype, src, node.arg))
+        return None if node.arg.limited else _pulled(mk(node.op, node.dtype, src, node.arg))
 
     return rebuild(root, change)
 
 
 def _shrunk(node: UOp, source: UOp) -> UOp | None:
     """Only the sums that are kept are computed."""
-    if source.op is not Op.REDUCE_AXES:
+    if source.op is not Op.REDUCE_AXES or source.arg.limited:
         return None
     bounds = list(node.arg.bounds)
     for axis in source.arg.axes:
@@ -58,7 +58,7 @@ def _pulled(outer: UOp) -> UOp | None:
     windows = [n for n in chain if n.op is Op.UNWINDOW]
     if not windows or any(n.arg.stride != 1 for n in windows):
         return None
-    if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or node.src[0].op is not Op.MUL:
+    if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or node.src[0].op is not Op.MUL or node.arg.limited:
         return None
     if any(n.op is Op.RESHAPE and _without_ones(n.shape) != _without_ones(n.src[0].shape) for n in chain):
         return None
@@ -84,11 +84,10 @@ def _moved(factor: UOp, chain: Sequence[UOp], order: Sequence[int], lead: int) -
     if not factor.shape:
         return None
     node = factor.src[0] if factor.op is Op.EXPAND else factor
-    node = mk(Op.PERMUTE, node.dtype, (node,), AxesArg(tuple(order)))
+    node = _permuted(node, tuple(order))
     for step in chain:
         if step.op is Op.PERMUTE:
-            axes = (*range(lead), *[a + lead for a in step.arg.axes])
-            node = mk(Op.PERMUTE, node.dtype, (node,), AxesArg(axes))
+            node = _permuted(node, (*range(lead), *[a + lead for a in step.arg.axes]))
         elif step.op is Op.RESHAPE:
             node = _reshaped(node, step, lead)
         elif node.shape[step.arg.axis + lead] != 1 or step.src[0].shape[step.arg.axis] == 1:
@@ -98,6 +97,10 @@ def _moved(factor: UOp, chain: Sequence[UOp], order: Sequence[int], lead: int) -
             arg = WindowArg(axis + lead, window_axis + lead, stride, dilation, size)
             node = mk(Op.UNWINDOW, node.dtype, (expand_to(node, wide),), arg)
     return node
+
+
+def _permuted(node: UOp, axes: tuple[int, ...]) -> UOp:
+    return node if axes == tuple(range(len(axes))) else mk(Op.PERMUTE, node.dtype, (node,), AxesArg(axes))
 
 
 def _reshaped(node: UOp, step: UOp, lead: int) -> UOp:

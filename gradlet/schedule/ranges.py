@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
-from gradlet.graph.node import UOp, mk, toposort
+from gradlet.graph.bounds import bounds
+from gradlet.graph.extents import Extents
+from gradlet.graph.node import UOp, mk, substitute, toposort
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import (
     ELEMENTWISE,
@@ -144,6 +147,7 @@ class Lowering:
         self.variables: dict[UOp, UOp] = {}
         self.loops: dict[object, UOp] = {}
         self.levels: dict[UOp, int] = {}
+        self.limits: dict[Loop, UOp] = {}  # sizes, known at launch, of loops over outputs
         self.ordered: set[Loop] = set()  # loops that a SCAN of this kernel goes along
         self.last: set[int] = set()  # numbers of ranges that go inside all other output loops
         self.carries: dict[object, UOp] = {}
@@ -153,9 +157,10 @@ class Lowering:
             self.open_block(frame.blocks)
 
     # ranges
-    def make_range(self, size: int, kind: AxisKind) -> UOp:
+    def make_range(self, size: int | UOp, kind: AxisKind) -> UOp:
         """A new RANGE with the next number."""
-        node = mk(Op.RANGE, INDEX, (UOp.const(INDEX, size),), RangeArg(self.count, kind))
+        count = size if isinstance(size, UOp) else UOp.const(INDEX, size)
+        node = mk(Op.RANGE, INDEX, (count,), RangeArg(self.count, kind))
         self.count += 1
         return node
 
@@ -167,10 +172,43 @@ class Lowering:
 
     def output_range(self, loop: Loop) -> UOp:
         """A new RANGE of the outputs."""
+        size = self.limits.get(loop, loop[1])
         if loop not in self.ordered:
-            return self.make_range(loop[1], AxisKind.LOOP)
+            return self.make_range(size, AxisKind.LOOP)
         self.last.add(self.count)
-        return self.make_range(loop[1], AxisKind.ORDERED)
+        return self.make_range(size, AxisKind.ORDERED)
+
+    def limit_loops(self, sizes: Mapping[UOp, Extents]) -> None:
+        """Let loops over outputs end where nobody needs more, if that is so for all outputs that have the loop."""
+        found: dict[Loop, UOp | None] = {}
+        for node in self.own:
+            far = sizes.get(node) if node.op is not Op.WRITE else None
+            shown = node.src[1] if node.op is Op.WRITE else node
+            for axis in range(len(shown.shape)):
+                loops = [loop for loop in self.axis_loops(shown, axis) if loop[1] != 1]
+                size = far[axis] if far is not None and len(loops) == 1 else None
+                for loop in loops:
+                    found[loop] = size if found.setdefault(loop, size) is size else None
+        for loop, size in found.items():
+            if size is not None and loop not in self.loops:
+                self.limits[loop] = self.value(size, ())
+
+    def reduce_index(
+        self, source: UOp, axis: int, size: UOp, used: dict[Loop, int], context: object
+    ) -> tuple[UOp, Gate]:
+        """The index of a reduced axis of which only the first positions count, and the condition if a loop runs on."""
+        loops = [loop for loop in self.axis_loops(source, axis) if loop[1] != 1]
+        count = self.value(size, ())
+        if len(loops) != 1:
+            one = self.axis_index(loops, used, AxisKind.REDUCE, context)
+            return one, (mk(Op.CMPLT, dtypes.bool, (one, count), None),)
+        times = used.get(loops[0], 0)
+        used[loops[0]] = times + 1
+        key = (loops[0], times, context, count)
+        found = self.loops.get(key)
+        if found is None:
+            found = self.loops[key] = self.make_range(count, AxisKind.REDUCE)
+        return found, ()
 
     def open_block(self, blocks: Blocks) -> None:
         """One PARALLEL range numbers the blocks; the loops that are cut are parts of its number."""
@@ -205,7 +243,10 @@ class Lowering:
         """Walk through movement ops and memory places to where the value comes from; also the guards on the way."""
         inside: Gate = ()
         while True:
-            if node.op in MOVEMENT:
+            if node.op is Op.LIMIT:
+                inside = join(inside, self.before(idx[node.arg.axis], node.src[1]))
+                node = node.src[0]
+            elif node.op in MOVEMENT:
                 idx, more = source_index(node, idx, self.math)
                 if more:
                     inside = join(inside, more)
@@ -222,6 +263,13 @@ class Lowering:
         if node.op in SCALAR_LEAVES:
             return (node, (), ()), inside
         return (node, idx, join(gate, inside)), inside
+
+    def before(self, one: UOp, size: UOp) -> Gate:
+        """The condition under which an index lies before a size that is known at launch."""
+        count = self.value(size, ())
+        if one.op is Op.RANGE and one.src[0] is count:
+            return ()
+        return (mk(Op.CMPLT, dtypes.bool, (one, count), None),)
 
     def value(self, node: UOp, idx: Index, gate: Gate = ()) -> UOp:
         """The node's value at an index."""
@@ -353,14 +401,24 @@ class Lowering:
         full: list[UOp] = []
         kept = iter(idx)
         ranges: dict[UOp, None] = {}
+        sizes = dict(zip(node.arg.limited, node.src[1:], strict=True))
+        inside: Gate = ()
         for axis in range(len(source.shape)):
-            if axis in axes:
+            if axis in sizes:
+                one, more = self.reduce_index(source, axis, sizes[axis], used, context)
+                inside = join(inside, more)
+                ranges.update(dict.fromkeys(one.ranges))
+                full.append(one)
+            elif axis in axes:
                 one = self.axis_index(self.axis_loops(source, axis), used, AxisKind.REDUCE, context)
                 ranges.update(dict.fromkeys(one.ranges))
                 full.append(one)
             else:
                 full.append(next(kept))
         value = self.read(source, tuple(full), gate, missing)
+        if value is not None and inside:
+            neutral = UOp.const(node.dtype, identity_element(node.arg.op, node.dtype))
+            value = mk(Op.WHERE, node.dtype, (condition(inside), value, neutral), None)
         if value is None or not ranges:
             return value
         return mk(Op.REDUCE, node.dtype, (value, *ranges), ReduceArg(node.arg.op))
@@ -589,6 +647,7 @@ def lower_kernel(
     axis_loops: Callable[[UOp, int], tuple[Loop, ...]],
     nest: Sequence[Loop] = (),
     frame: Frame | None = None,
+    sizes: Mapping[UOp, Extents] = MappingProxyType({}),
 ) -> Lowered:
     """The kernel that computes `outputs` into their places.
 
@@ -598,6 +657,7 @@ def lower_kernel(
         axis_loops: see `Lowering`.
         nest: output loops in nesting order, outermost first; loops not listed come after these.
         frame: the region that it is a body of.
+        sizes: how far outputs are needed that are not needed in full.
 
     Raises:
         RegionError: a block needs what another block makes.
@@ -613,6 +673,7 @@ def lower_kernel(
             lowering.ordered.update(along)
     for node in outputs:
         lowering.param(buffer_below(places[node]))
+    lowering.limit_loops(sizes)
     lowering.open_loops(nest if frame is None else cut_nest(nest, frame.blocks))
     stores = [store for node in outputs for store in lowering.store(node)]
     sink = mk(Op.SINK, dtypes.void, tuple(stores), KernelArg(""))
@@ -641,12 +702,13 @@ def finish(sink: UOp, buffers: list[UOp], variables: list[UOp], last: Collection
     for slot, param in enumerate(params):
         if param.arg.slot != slot:
             new[param] = mk(Op.PARAM, param.dtype, (), ParamArg(slot, param.arg.size))
-    for number, loop in enumerate(ranges):
-        if loop.arg.number != number:
-            new[loop] = mk(Op.RANGE, INDEX, loop.src, RangeArg(number, loop.arg.kind))
     for number, name in enumerate(names):
         if name.arg.name != f"v{number}":
             new[name] = mk(Op.VARIABLE, name.dtype, (), VariableArg(f"v{number}", name.arg.low, name.arg.high))
+    counts = substitute([loop.src[0] for loop in ranges], new) if new else [loop.src[0] for loop in ranges]
+    for number, (loop, count) in enumerate(zip(ranges, counts, strict=True)):
+        if loop.arg.number != number or count is not loop.src[0]:
+            new[loop] = mk(Op.RANGE, INDEX, (count,), RangeArg(number, loop.arg.kind))
     if new:
         sink = sink.substitute(new)
     sink = sink.replace(arg=KernelArg(kernel_name(ranges)))
@@ -663,4 +725,8 @@ def kernel_name(ranges: Sequence[UOp]) -> str:
     """`r_64_1024`: the sizes of the loops; `r` when one is reduced, `s` when one is ordered, else `e`."""
     kinds = {r.arg.kind for r in ranges}
     letter = "s" if AxisKind.ORDERED in kinds else "r" if AxisKind.REDUCE in kinds else "e"
-    return "_".join([letter, *[str(r.src[0].arg) for r in ranges]]) if ranges else f"{letter}_1"
+    return "_".join([letter, *[_size_name(r.src[0]) for r in ranges]]) if ranges else f"{letter}_1"
+
+
+def _size_name(size: UOp) -> str:
+    return str(size.arg) if size.op is Op.CONST else f"n{bounds(size)[1]}"

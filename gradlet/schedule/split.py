@@ -35,7 +35,7 @@ def split_reductions(root: UOp, target_of: Callable[[str], Target], default_devi
 
 def _is_large(node: UOp) -> bool:
     results = prod(node.shape)
-    return results > 0 and prod(node.src[0].shape) // results >= MIN_REDUCED
+    return results > 0 and not node.arg.limited and prod(node.src[0].shape) // results >= MIN_REDUCED
 
 
 def split(node: UOp, cores: int) -> UOp:

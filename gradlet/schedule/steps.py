@@ -12,6 +12,7 @@ from gradlet.schedule.axes import Axes
 from gradlet.schedule.clean import find_devices
 from gradlet.schedule.hazards import Effects, operands
 from gradlet.schedule.moves import root_of
+from gradlet.schedule.sizes import values_only
 
 # A table of at most this many element-wise ops may be recomputed at every gathered element.
 CHEAP_TABLE_DEPTH = 8
@@ -47,7 +48,7 @@ class Steps:
     """
 
     def __init__(self, effects: Effects, wanted: Sequence[UOp], asked: Mapping[UOp, str], default_device: str) -> None:
-        nodes = toposort(wanted)
+        nodes = values_only(toposort(wanted), wanted)
         self.work = Work()
         self.effects = effects
         self.order = [n for n in nodes if n.op not in MOVEMENT and n.op not in SCALAR_LEAVES and n.op is not Op.BUFFER]

@@ -17,7 +17,7 @@ from gradlet.engine import execute
 from gradlet.graph.allocation import counter_node
 from gradlet.graph.extents import HAS_LIMIT, extents
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.arguments import Shape, broadcast_shapes
+from gradlet.ops.arguments import Shape, broadcast_shapes, has_size
 from gradlet.ops.create import COUNTER
 from gradlet.ops.neural import NeuralMixin
 from gradlet.ops.op import (
@@ -334,7 +334,7 @@ class LazyTensor(NeuralMixin):
     @classmethod
     def constant(cls, value: Any, shape: Shape, dtype: DType, device: str | None, own: bool) -> Self:
         """The same value everywhere; with `own` a float result is distinct from every other, for gradients."""
-        if Size in [size.__class__ for size in shape]:
+        if has_size(shape):
             whole = cls.constant(value, symbolic.plain(shape), dtype, device, own)
             return wrap(symbolic.with_shape(whole.uop, shape), whole._place)
         node = UOp.const(dtype, value)

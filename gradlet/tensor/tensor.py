@@ -16,8 +16,8 @@ from math import prod
 from typing import Any, Final
 
 from gradlet.base.dtype import DType, bool_type, dtypes, int_type, to_dtype
-from gradlet.base.symint import Size
 from gradlet.base.errors import ArgumentError, DTypeError, IndexingError, JitError, ShapeError
+from gradlet.base.symint import Size
 from gradlet.engine import execute
 from gradlet.graph.node import UOp
 from gradlet.ops.arguments import Shape, integer, sizes

@@ -35,8 +35,8 @@ def limited_box(part: Any, size: int, axis: int) -> tuple[int, int, UOp] | None:
     if not 0 <= first <= low[0] or low[1] > size:
         names = ", ".join(sorted({repr(n.arg.name) for n in stop.toposort() if n.op is Op.VARIABLE}))
         raise IndexingError(
-            f"slice on axis {axis}: by variable {names} it ends between {low[0]} and {low[1]}, which is not between its "
-            f"start {first} and the size {size} of the axis; give the variable other limits"
+            f"slice on axis {axis}: by variable {names} it ends between {low[0]} and {low[1]}, which is not between "
+            f"its start {first} and the size {size} of the axis; give the variable other limits"
         )
     return first, int(low[1]), stop + -first if first else stop
 
@@ -60,7 +60,7 @@ def first_and_count(part: Any, size: int, axis: int) -> tuple[UOp, int | None]:
     """
     if isinstance(size, Size):
         raise IndexingError(
-            f"index by a variable on axis {axis}: its size {size} is known only at launch; index before taking the slice"
+            f"index by a variable on axis {axis}: its size {size} is known only at launch; index before you slice"
         )
     if not isinstance(part, slice):
         start = _node(part, axis)
@@ -73,9 +73,9 @@ def first_and_count(part: Any, size: int, axis: int) -> tuple[UOp, int | None]:
     difference = take_apart(stop + start * -1)
     if difference is None or difference.terms:
         raise IndexingError(
-            f"slice on axis {axis}: how many positions it has depends on a variable, and then it has to begin at a fixed "
-            f"one: x[:n]. Or take all positions and mask them, as in where(Tensor.arange({size}) < stop, x, 0), or give "
-            "both bounds by the variable: x[pos : pos + 4]"
+            f"slice on axis {axis}: how many positions it has depends on a variable, and then it has to begin at a "
+            f"fixed one: x[:n]; or take all positions and mask them, as in where(Tensor.arange({size}) < stop, x, 0); "
+            "or give both bounds by the variable: x[pos : pos + 4]"
         )
     count = max(0, difference.constant)
     _check_range(start, count, size, axis)
