@@ -35,6 +35,16 @@ def divided() -> kernels.Kernel:
     return kernels.Kernel(b.sink("divided"), [kernels.empty(12), a], {0: a + 1})
 
 
+def strips() -> kernels.Kernel:
+    """Columns that are kept in strips of sixteen, read one after another."""
+    b = kernels.Builder()
+    out, x = b.param(0, 32), b.param(1, 64)
+    i = b.range(32)
+    b.store(out, i, b.load(x, i // 16 * 32 + i % 16))
+    a = kernels.random(64)
+    return kernels.Kernel(b.sink("strips"), [kernels.empty(32), a], {0: a.reshape(2, 32)[:, :16].reshape(32)})
+
+
 def guarded_maximum() -> kernels.Kernel:
     """A select on the guard of a load."""
     b = kernels.Builder()
@@ -72,6 +82,7 @@ SUBJECTS: dict[str, Callable[[], kernels.Kernel]] = {
     "simplify index math": divided,
     "merge nested reduces": lambda: kernels.nested_guarded_sum(6, 3),
     "widen accumulators": lambda: kernels.half_sum(2, 4),
+    "cut loops at divisions": strips,
     "merge adjacent ranges": lambda: kernels.contiguous_3d((2, 3, 4)),
     "give each loop its own range": lambda: kernels.softmax(2, 3, same_range=True),
     "apply schedule": lambda: scheduled(kernels.row_reduce(2, 10), Opt(OptKind.VECTORIZE, 1, 4, Tail.MASK)),

@@ -124,6 +124,60 @@ CASES: dict[str, list[tuple[str, str]]] = {
 """,
         ),
     ],
+    "pull sums through windows": [
+        (
+            """
+%0 = BUFFER float32 [number=1, size=24, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(4, 1, 6)]
+%2 = EXPAND float32 (%1) [shape=(4, 3, 6)]
+%3 = BUFFER float32 [number=2, size=12, device='CPU']
+%4 = RESHAPE float32 (%3) [shape=(4, 3, 1)]
+%5 = EXPAND float32 (%4) [shape=(4, 3, 6)]
+%6 = MUL float32 (%2, %5)
+%7 = REDUCE_AXES float32 (%6) [op=ADD, axes=(0,)]
+%8 = PERMUTE float32 (%7) [axes=(1, 0)]
+%9 = UNWINDOW float32 (%8) [axis=0, window_axis=1, stride=1, dilation=1, size=8]
+%10 = REDUCE_AXES float32 (%9) [op=ADD, axes=(1,)]
+%11 = SHRINK float32 (%10) [bounds=((1, 7),)]
+%12 = SINK void (%11) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER float32 [number=1, size=24, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(4, 1, 6)]
+%2 = PERMUTE float32 (%1) [axes=(0, 2, 1)]
+%3 = EXPAND float32 (%2) [shape=(4, 6, 3)]
+%4 = UNWINDOW float32 (%3) [axis=1, window_axis=2, stride=1, dilation=1, size=8]
+%5 = BUFFER float32 [number=2, size=12, device='CPU']
+%6 = RESHAPE float32 (%5) [shape=(4, 3, 1)]
+%7 = PERMUTE float32 (%6) [axes=(0, 2, 1)]
+%8 = EXPAND float32 (%7) [shape=(4, 8, 3)]
+%9 = MUL float32 (%4, %8)
+%10 = SHRINK float32 (%9) [bounds=((0, 4), (1, 7), (0, 3))]
+%11 = REDUCE_AXES float32 (%10) [op=ADD, axes=(0, 2)]
+%12 = SINK void (%11) [name='schedule', opts=None]
+""",
+        ),
+    ],
+    "cut column sums": [
+        (
+            """
+%0 = BUFFER float32 [number=1, size=32768, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(512, 64)]
+%2 = EXP float32 (%1)
+%3 = REDUCE_AXES float32 (%2) [op=ADD, axes=(0,)]
+%4 = SINK void (%3) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER float32 [number=1, size=32768, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(512, 64)]
+%2 = EXP float32 (%1)
+%3 = RESHAPE float32 (%2) [shape=(16, 32, 64)]
+%4 = REDUCE_AXES float32 (%3) [op=ADD, axes=(1,)]
+%5 = REDUCE_AXES float32 (%4) [op=ADD, axes=(0,)]
+%6 = SINK void (%5) [name='schedule', opts=None]
+""",
+        ),
+    ],
     "split long reductions": [
         (
             """

@@ -11,7 +11,7 @@ from gradlet.base.dtype import DType, dtypes
 from gradlet.graph import numeric
 from gradlet.graph.allocation import new_buffer_node
 from gradlet.graph.evaluate import evaluate, run_kernel, run_launch
-from gradlet.graph.launch import is_launch, variables_in_order
+from gradlet.graph.launch import is_launch, uses, variables_in_order
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import (
     AxesArg,
@@ -185,5 +185,24 @@ def check(roots: Sequence[UOp], live: Sequence[UOp] = (), seed: int = 0) -> Sche
     return schedule
 
 
-def kernels(schedule: Schedule) -> int:
+def launches(schedule: Schedule) -> int:
+    """What is started, copies not counted."""
     return sum(isinstance(c, KernelCall) for c in schedule.calls)
+
+
+def body_names(schedule: Schedule) -> list[str]:
+    """The name of every kernel, also of those that share a launch, in order."""
+    names: list[str] = []
+    for call in schedule.calls:
+        if isinstance(call, KernelCall):
+            arg = call.ast.arg
+            if is_launch(arg):
+                names.extend([call.ast.src[use.body].arg.name for use in uses(arg)])
+            else:
+                names.append(arg.name)
+    return names
+
+
+def kernels(schedule: Schedule) -> int:
+    """Kernels, also those that share a launch."""
+    return len(body_names(schedule))
