@@ -35,7 +35,9 @@ from gradlet.ops.op import (
 from gradlet.rules.sets import INDEX_MATH
 from gradlet.schedule.blocks import Frame, cut_loops, cut_nest
 from gradlet.schedule.indexing import FALSE, INDEX, ZERO, Form, Gate, Index, IndexMath, condition, join
+from gradlet.schedule.network import sorting_network
 from gradlet.schedule.partition import Blocks
+from gradlet.schedule.views import place_of_view, source_index
 
 Loop = tuple[object, int]  # identity and size of a loop
 Request = tuple[UOp, Index, Gate]
@@ -56,68 +58,6 @@ class Lowered(NamedTuple):
     buffers: tuple[UOp, ...]
     written: tuple[int, ...]
     variables: tuple[UOp, ...]
-
-
-def source_index(node: UOp, idx: Index, math: IndexMath) -> tuple[Index, Gate]:
-    """Where a movement op reads its source for its own element `idx`, and when that element exists."""
-    op, arg = node.op, node.arg
-    shape = node.src[0].shape
-    if op is _RESHAPE:
-        return math.reshape(idx, arg.shape, shape), ()
-    if op is Op.EXPAND:
-        return tuple([ZERO if size == 1 else one for one, size in zip(idx, shape, strict=True)]), ()
-    if op is Op.PERMUTE:
-        result = list(idx)
-        for one, axis in zip(idx, arg.axes, strict=True):
-            result[axis] = one
-        return tuple(result), ()
-    if op is Op.SHRINK:
-        return tuple([_shifted(one, low, math) for one, (low, _) in zip(idx, arg.bounds, strict=True)]), ()
-    if op is Op.FLIP:
-        return tuple(
-            [math.combine([(one, -1)], shape[a] - 1) if a in arg.axes else one for a, one in enumerate(idx)]
-        ), ()
-    if op is Op.STRIDE:
-        return tuple(
-            [one if step == 1 else math.combine([(one, step)]) for one, step in zip(idx, arg.steps, strict=True)]
-        ), ()
-    if op is Op.PAD:
-        return _unpad(idx, arg.pads, shape, math)
-    if op is Op.WINDOW or op is Op.UNWINDOW:
-        return _window_index(node, idx, math)
-    raise CompilerError(f"{op.name} is not a movement op")
-
-
-def _shifted(one: UOp, offset: int, math: IndexMath) -> UOp:
-    return one if offset == 0 else math.combine([(one, 1)], offset)
-
-
-def _unpad(idx: Index, pads: Sequence[tuple[int, int]], shape: Sequence[int], math: IndexMath) -> tuple[Index, Gate]:
-    result: list[UOp] = []
-    gate: Gate = ()
-    for one, (before, after), size in zip(idx, pads, shape, strict=True):
-        moved = _shifted(one, -before, math)
-        if before or after:
-            gate = join(gate, math.within(moved, size))
-        result.append(moved)
-    return tuple(result), gate
-
-
-def _window_index(node: UOp, idx: Index, math: IndexMath) -> tuple[Index, Gate]:
-    axis, window_axis, stride, dilation, _ = node.arg
-    size = node.src[0].shape[axis]
-    result = list(idx)
-    gate: Gate = ()
-    if node.op is Op.WINDOW:
-        result[axis] = math.combine([(idx[axis], stride), (idx[window_axis], dilation)])
-    else:
-        offset = math.combine([(idx[axis], 1), (idx[window_axis], -dilation)])
-        result[axis], remainder = math.divmod(offset, stride)
-        if remainder.op is not Op.CONST:
-            gate = (mk(Op.CMPEQ, dtypes.bool, (remainder, ZERO), None),)
-        elif remainder.arg:
-            gate = (FALSE,)
-    return tuple(result), join(gate, math.within(result[axis], size))
 
 
 class Lowering:
@@ -571,25 +511,6 @@ class Lowering:
         return mk(Op.STORE, dtypes.void, (self.address(buffer, element[0], gate), value), None)
 
 
-def sorting_network(size: int) -> list[tuple[int, int]]:
-    """Pairs of places to compare and exchange, one after another, that put a power of two of values in order.
-
-    Rows of a growing power of two are merged: first the even and the odd places of both, in steps that halve.
-    """
-    pairs: list[tuple[int, int]] = []
-    row = 1
-    while row < size:
-        step = row
-        while step:
-            for low in range(step % row, size - step, 2 * step):
-                for i in range(low, min(low + step, size - step)):
-                    if i // (2 * row) == (i + step) // (2 * row):
-                        pairs.append((i, i + step))
-            step //= 2
-        row *= 2
-    return pairs
-
-
 def after(carry: UOp, value: UOp, result: UOp) -> UOp:
     """The result, with the value for the next iteration; a loop that runs once has no next iteration."""
     return mk(Op.NEXT, result.dtype, (carry, value, result), None) if carry.op is Op.CARRY else result
@@ -607,18 +528,6 @@ def row_number(value: UOp) -> UOp:
     if value.op is Op.CONST:
         return UOp.const(INDEX, int(value.arg))
     return value if value.dtype is INDEX else mk(Op.CAST, INDEX, (value,), None)
-
-
-def place_of_view(write: UOp, place: UOp) -> UOp:
-    """The view of a WRITE over `place` instead of over its base."""
-    chain: list[UOp] = []
-    view = write.src[1]
-    while view is not write.src[0]:
-        chain.append(view)
-        view = view.src[0]
-    for moved in reversed(chain):
-        place = mk(moved.op, place.dtype, (place,), moved.arg)
-    return place
 
 
 def reduce_levels(outputs: Sequence[UOp], stops: Callable[[UOp], bool]) -> dict[UOp, int]:

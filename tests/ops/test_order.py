@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gradlet import Tensor
-from gradlet.schedule.ranges import sorting_network
+from gradlet.schedule.network import sorting_network
 
 torch = pytest.importorskip("torch")
 
