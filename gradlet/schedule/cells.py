@@ -12,17 +12,15 @@ from math import prod
 from typing import Final
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op
+from gradlet.ops.op import ELEMENTWISE, SCALAR_LEAVES, Op
 from gradlet.schedule.axes import Axes
+from gradlet.schedule.chains import View, Views
 from gradlet.schedule.moves import BIJECTIVE
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
 
 MAX_STEPS: Final = 512  # in one kernel; more costs compile time and registers, and saves nothing
 MAX_OPERANDS: Final = 128
-
-# Work of finding out whether an element exists, and which it is.
-_GUARD_WORK: Final = {Op.PAD: 4, Op.WINDOW: 1, Op.UNWINDOW: 8}
 
 Atoms = frozenset[int]
 ViewNames = dict[tuple[int, int], int]  # (view below, what is on top of it) -> name
@@ -98,12 +96,19 @@ class Cell:
         return self.out_points * self.root.dtype.itemsize
 
 
-def make_cells(steps: Steps, target_of: Callable[[str], Target], careful: bool = False) -> list[Cell]:
+def make_cells(
+    steps: Steps, target_of: Callable[[str], Target], careful: bool = False, views: Views | None = None
+) -> list[Cell]:
     """Every step in exactly one cell, cells in topological order of their roots.
 
-    With `careful`, a step that has to run before a write joins no cell but that write's, so that cells cannot come to
-    wait for each other (two writes that each overwrite what the other's cell reads).
+    Args:
+        steps: the graph.
+        target_of: facts about a device by its name.
+        careful: a step that has to run before a write joins no cell but that write's, so that cells cannot come to
+            wait for each other (two writes that each overwrite what the other's cell reads).
+        views: what is known of the graph's views already.
     """
+    views = views if views is not None else Views()
     readers: dict[UOp, list[UOp]] = {}
     for writer, first in steps.before.items():
         for reader in first:
@@ -121,7 +126,7 @@ def make_cells(steps: Steps, target_of: Callable[[str], Target], careful: bool =
     names: ViewNames = {}
     for number, cell in enumerate(cells):
         cell.number = number
-        describe(cell, steps)
+        describe(cell, steps, views)
         name_views(cell, steps, names)
     return cells
 
@@ -207,7 +212,7 @@ def _reads_once(step: UOp, user: UOp, steps: Steps) -> bool:
 
 
 # facts
-def describe(cell: Cell, steps: Steps) -> None:
+def describe(cell: Cell, steps: Steps, views: Views) -> None:
     """Fill in loops, reads and work of a finished cell."""
     axes = steps.axes
     cell.members.reverse()
@@ -237,28 +242,18 @@ def describe(cell: Cell, steps: Steps) -> None:
     own = set(cell.members)
     for step in cell.members:
         inside = cell.sections[step]
-        work = _WEIGHT.get(step.op, 1) + sum(guard_work(operand) for operand, _ in steps.reads[step])
-        if step is reduce:
-            cell.inner_work += work
-        elif inside:
+        work = _WEIGHT.get(step.op, 1)
+        for operand, source in steps.reads[step]:
+            if source.op not in SCALAR_LEAVES:
+                view = views.of(operand, source)
+                work += view.guard_work
+                if source not in own:
+                    cell.reads.append(describe_read(operand, source, view, step, axes, inside or step is reduce))
+        if inside or step is reduce:
             cell.inner_work += work
         else:
             cell.outer_work += work
-        for operand, source in steps.reads[step]:
-            if source.op in SCALAR_LEAVES or source in own:
-                continue
-            read = describe_read(operand, source, step, axes, inside or step is reduce)
-            cell.reads.append(read)
     cell.contraction = reduce is not None and is_contraction(cell)
-
-
-def guard_work(operand: UOp) -> int:
-    """Work of the index arithmetic that movement ops need for one element, where it is more than a stride."""
-    work = 0
-    while operand.op in MOVEMENT:
-        work += _GUARD_WORK.get(operand.op, 0)
-        operand = operand.src[0]
-    return work
 
 
 def name_views(cell: Cell, steps: Steps, names: ViewNames) -> None:
@@ -281,63 +276,14 @@ def view_of(views: set[int], view: int, names: ViewNames) -> set[int]:
     return {names.setdefault((below, view), len(names) + 1) for below in views} if view else views
 
 
-def describe_read(operand: UOp, source: UOp, step: UOp, axes: Axes, inside: bool) -> Read:
+def describe_read(operand: UOp, source: UOp, view: View, step: UOp, axes: Axes, inside: bool) -> Read:
     """What one operand costs to read, and which loops it depends on."""
-    count = prod(source.shape)
-    node = operand
-    while node is not source:
-        count = min(count, prod(node.shape))
-        node = node.src[0]
     if step.op is Op.GATHER and operand is step.src[0]:
-        count = min(count, prod(step.shape))
+        count = min(view.elements, prod(step.shape))
         return Read(source, count * source.dtype.itemsize, frozenset(a for a, _ in axes.loops(step)), inside)
-    shown = step if step.op in ELEMENTWISE else operand
-    return Read(source, count * source.dtype.itemsize, depends_on(operand, source, shown, axes), inside)
-
-
-def depends_on(operand: UOp, source: UOp, shown: UOp, axes: Axes) -> Atoms:
-    """The loops that decide which element of `source` is read: those of `shown`, which has the operand's axes."""
-    node = operand
-    needs = [frozenset(a for a, _ in axis) for axis in axes.dims(shown)]
-    while node is not source:
-        below = node.src[0]
-        if node.op is Op.RESHAPE:
-            if below is source and below.op is Op.BUFFER:
-                break
-            needs = _through_reshape(needs, node.shape, below.shape)
-        elif node.op is Op.EXPAND:
-            needs = [NOTHING if size == 1 else n for n, size in zip(needs, below.shape, strict=True)]
-        elif node.op is Op.PERMUTE:
-            moved = list(needs)
-            for n, axis in zip(needs, node.arg.axes, strict=True):
-                moved[axis] = n
-            needs = moved
-        elif node.op is Op.WINDOW or node.op is Op.UNWINDOW:
-            needs[node.arg.axis] = needs[node.arg.axis] | needs[node.arg.window_axis]
-        node = below
-    return NOTHING.union(*needs)
-
-
-def _through_reshape(needs: list[Atoms], new: tuple[int, ...], old: tuple[int, ...]) -> list[Atoms]:
-    result: list[Atoms] = []
-    position = axis = 0
-    while axis < len(old):
-        first = axis
-        size_old, size_new = old[axis], 1
-        axis += 1
-        together: Atoms = NOTHING
-        while size_old != size_new and (position < len(new) or axis < len(old)):
-            if size_new < size_old and position < len(new):
-                size_new *= new[position]
-                together |= needs[position]
-                position += 1
-            elif axis < len(old):
-                size_old *= old[axis]
-                axis += 1
-            else:
-                break
-        result.extend([NOTHING if old[k] == 1 else together for k in range(first, axis)])
-    return result
+    dims = axes.dims(step if step.op in ELEMENTWISE else operand)
+    atoms = frozenset([atom for axis in view.axes for atom, _ in dims[axis]])
+    return Read(source, view.elements * source.dtype.itemsize, atoms, inside)
 
 
 def is_contraction(cell: Cell) -> bool:

@@ -17,8 +17,10 @@ from gradlet.base.errors import CompilerError
 from gradlet.graph.node import UOp
 from gradlet.schedule.acyclic import Acyclic
 from gradlet.schedule.cells import Cell, make_cells
+from gradlet.schedule.chains import Views
 from gradlet.schedule.partition import Group
 from gradlet.schedule.price import IMPOSSIBLE, Pricer, Verdict
+from gradlet.schedule.recompute import recompute
 from gradlet.schedule.repeats import Pair, Repeats
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
@@ -116,12 +118,13 @@ class Search:
         self.steps = steps
         self.pricers: dict[str, Pricer] = {}
         self.target_of = target_of
+        views = Views()
         try:
-            self.graph = self.connect(make_cells(steps, target_of))
+            self.graph = self.connect(make_cells(steps, target_of, views=views))
         except CompilerError:
-            self.graph = self.connect(make_cells(steps, target_of, careful=True))
+            self.graph = self.connect(make_cells(steps, target_of, careful=True, views=views))
         count = len(self.cells)
-        repeats = Repeats(self.cells, steps, self.home) if replay else None
+        repeats = Repeats(self.cells, steps, self.home, views) if replay else None
         self.classes = repeats.classes if repeats is not None else list(range(count))
         self.layers = repeats.layers if repeats is not None else [0] * count
         self.copied: set[int] = set()  # cells that every kernel which needs them computes itself
@@ -183,6 +186,8 @@ class Search:
         self.merge_all()
         while self.copy_into_users():
             self.merge_all()
+        while recompute(self):
+            self.merge_all()
 
     def merge_all(self) -> None:
         """Make the merges on the heap, best first."""
@@ -226,7 +231,7 @@ class Search:
             c
             for c in cells
             if c.root in self.steps.forced
-            or (c.number not in self.copied and any(u not in numbers for u in self.users[c.number]))
+            or (c.number not in self.copied and any(u not in numbers or u in self.copied for u in self.users[c.number]))
         ]
 
     def joined(self, parts: Sequence[Cell]) -> tuple[list[Cell], list[Cell], Verdict]:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from gradlet.graph.node import UOp
 from gradlet.ops.op import MOVEMENT, SCALAR_LEAVES, Op
 from gradlet.schedule.cells import Cell
+from gradlet.schedule.chains import Views
 from gradlet.schedule.steps import Steps
 
 # Cells in a row that have to be equal for the distance between two places to count.
@@ -58,18 +59,21 @@ class Repeats:
         layers: for every cell its layer; no two cells of a class have the same.
     """
 
-    def __init__(self, cells: Sequence[Cell], steps: Steps, home: Mapping[UOp, int]) -> None:
+    def __init__(
+        self, cells: Sequence[Cell], steps: Steps, home: Mapping[UOp, int], views: Views | None = None
+    ) -> None:
         """Compare all cells.
 
         Args:
             cells: in topological order.
             steps: what they are made of.
             home: the number of the cell of every step.
+            views: what is known of the graph's views already.
         """
         self._steps = steps
         self._home = home
         self._names: dict[object, int] = {}
-        self._views: dict[UOp, int] = {}
+        self._seen = views if views is not None else Views()
         self._things: dict[object, Reference] = {}
         self._met: list[int] = [FIRST_MET] * len(cells)
         bodies: list[int] = []
@@ -114,14 +118,14 @@ class Repeats:
     # one cell
     def _describe(self, cell: Cell, atoms: Sequence[int]) -> int:
         """A number for what a cell computes: equal for equal cells, whatever they read."""
-        steps = self._steps
+        steps, of = self._steps, self._seen.of
         root = cell.root
         places = {member: number for number, member in enumerate(cell.members)}
         outside: dict[UOp, int] = {}
         parts: list[object] = []
         for member in cell.members:
             reads = [
-                (places[s] if s in places else -1 - outside.setdefault(s, len(outside)), self._view(operand, s))
+                (places[s] if s in places else -1 - outside.setdefault(s, len(outside)), of(operand, s).name)
                 for operand, s in steps.reads[member]
             ]
             parts.append((member.op, member.dtype, member.arg, member.shape, tuple(reads)))
@@ -135,21 +139,8 @@ class Repeats:
             bottom = place
             while bottom.op in MOVEMENT:
                 bottom = bottom.src[0]
-            parts.append(self._view(place, bottom))
+            parts.append(of(place, bottom).name)
         return self._name(tuple(parts))
-
-    def _view(self, operand: UOp, source: UOp) -> int:
-        """A number for the movement ops over a source, and for what is below."""
-        found = self._views.get(operand)
-        if found is None:
-            chain: list[object] = []
-            node = operand
-            while node is not source:
-                chain.append((node.op, node.arg))
-                node = node.src[0]
-            kind = source.op if source.op is Op.BUFFER or source.op in SCALAR_LEAVES else None
-            found = self._views[operand] = self._name((tuple(chain), source.shape, source.dtype, kind))
-        return found
 
     def _atoms(self, cell: Cell) -> list[int]:
         """The loops of a cell, then others of its steps and those that its operands depend on."""
