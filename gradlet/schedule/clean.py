@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import Op
+from gradlet.ops.op import Op, VariableArg
 from gradlet.schedule.moves import chain_to, replay, root_of, whole_root_of
 
 # (old node, its new sources) -> new node, or None to keep it with its new sources.
@@ -53,19 +53,28 @@ def drop_marks(root: UOp, devices: Mapping[UOp, str]) -> UOp:
     return rebuild(root, change)
 
 
-def bind_variables(root: UOp, values: dict[UOp, int]) -> UOp:
+def bind_variables(root: UOp, values: dict[UOp, int], computed: int) -> UOp:
     """BIND becomes its VARIABLE, and the value is noted; a variable with one possible value is a constant.
+
+    The first `computed` sources of the root are what is computed. In what others hold a variable may have another
+    value: there it is another variable.
 
     Raises:
         ArgumentError: one variable bound to two values.
     """
+    for node in toposort(root.src[:computed]):
+        if node.op is Op.BIND and node.src[0].arg.low != node.src[0].arg.high:
+            note_value(node, values)
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is Op.VARIABLE and node.arg.low == node.arg.high:
             return UOp.const(node.dtype, node.arg.low)
         if node.op is not Op.BIND:
             return None
-        note_value(node, values)
+        value = int(node.src[1].arg)
+        if values.setdefault(node.src[0], value) != value:
+            arg = node.src[0].arg
+            return mk(Op.VARIABLE, node.dtype, (), VariableArg(f"{arg.name}={value}", arg.low, arg.high))
         return src[0]
 
     return rebuild(root, change)

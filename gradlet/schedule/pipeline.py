@@ -43,7 +43,7 @@ def _drop_marks(node: UOp, context: Context) -> UOp:
 
 
 def _bind_variables(node: UOp, context: Context) -> UOp:
-    return clean.bind_variables(node, context.values)
+    return clean.bind_variables(node, context.values, context.roots)
 
 
 def _write_out_sizes(node: UOp, context: Context) -> UOp:

@@ -221,7 +221,7 @@ class LazyTensor(NeuralMixin):
             a, b = node_cast(a, dtype), node_cast(b, dtype)
         shape, right = a.shape, b.shape
         if (a.mask | b.mask) & HAS_LIMIT:
-            check_sizes((a, b), op)
+            symbolic.check_sizes((a, b), op)
         if shape != right and b.op is not _CONST:
             left, shape = shape, right if a.op is _CONST else broadcast_shapes((shape, right), op.name.lower())
             a, b = spread(a, left, shape), spread(b, right, shape)
@@ -247,7 +247,7 @@ class LazyTensor(NeuralMixin):
             place = common_place(if_false, if_true if if_true._place is not None else self, Op.WHERE)
         dtype = promote(if_true.dtype, if_false.dtype)
         nodes = (condition.uop, node_cast(if_true.uop, dtype), node_cast(if_false.uop, dtype))
-        check_sizes(nodes, Op.WHERE)
+        symbolic.check_sizes(nodes, Op.WHERE)
         shapes = [n.shape for n in nodes]
         shape = broadcast_shapes(shapes, "where")
         src = tuple([spread(n, s, shape) for n, s in zip(nodes, shapes)])
@@ -504,29 +504,29 @@ class LazyTensor(NeuralMixin):
         if self.shape[batch] == 0 or 0 in index.shape:
             return self.constant(0, index.shape + self.shape[batch + 1 :], self.dtype, place, False)
         arg = GatherArg(batch) if batch else None
-        return wrap(checked(mk(Op.GATHER, self.dtype, (no_leaf(self.uop), no_leaf(index.uop)), arg)), place)
+        return wrap(symbolic.checked(mk(Op.GATHER, self.dtype, (no_leaf(self.uop), no_leaf(index.uop)), arg)), place)
 
     def scatter_rows(self, index: Any, values: Any, op: Op | None, batch: int = 0) -> Self:
         """Rows along the first axis behind `batch` shared ones updated in index order."""
         place = common_place(self, index, Op.SCATTER)
         place = common_place(self if self._place is not None else index, values, Op.SCATTER)
         nodes = tuple([no_leaf(n) for n in (self.uop, index.uop, values.uop)])
-        return wrap(checked(mk(Op.SCATTER, self.dtype, nodes, ScatterArg(op, batch))), place)
+        return wrap(symbolic.checked(mk(Op.SCATTER, self.dtype, nodes, ScatterArg(op, batch))), place)
 
     def running(self, op: Op, axis: int, exclusive: bool = False, factor: Any = None) -> Self:
         """Running combination along an axis; MULADD: what came before times `factor`, plus this."""
         start = UOp.const(self.dtype, 0 if op is Op.MULADD else identity_element(op, self.dtype))
         nodes = [no_leaf(self.uop), start] if factor is None else [no_leaf(self.uop), start, no_leaf(factor.uop)]
         place = self._place if factor is None else common_place(self, factor, Op.SCAN)
-        return wrap(checked(mk(Op.SCAN, self.dtype, tuple(nodes), ScanArg(op, axis, exclusive))), place)
+        return wrap(symbolic.checked(mk(Op.SCAN, self.dtype, tuple(nodes), ScanArg(op, axis, exclusive))), place)
 
     def merge_pairs(self, half: bool = False) -> Self:
         """Pairs of rows in descending order, axes [..., 2, n], as one row each."""
-        return wrap(checked(mk(Op.MERGE, self.dtype, (no_leaf(self.uop),), MergeArg(half))), self._place)
+        return wrap(symbolic.checked(mk(Op.MERGE, self.dtype, (no_leaf(self.uop),), MergeArg(half))), self._place)
 
     def largest(self, count: int) -> Self:
         """The largest distinct values along the last axis, descending."""
-        return wrap(checked(mk(Op.LARGEST, self.dtype, (no_leaf(self.uop),), LargestArg(count))), self._place)
+        return wrap(symbolic.checked(mk(Op.LARGEST, self.dtype, (no_leaf(self.uop),), LargestArg(count))), self._place)
 
 
 def wrap(node: UOp, place: str | None) -> Any:
@@ -574,26 +574,6 @@ def coerce_other(like: LazyTensor, value: Any) -> Any:
             return like.coerce(value.item())
         return from_host(hostdata.from_array(value, None), like._place, True)
     raise DTypeError(f"an operand of type {type(value).__name__} is no number or tensor; make it a Tensor first")
-
-
-def checked(node: UOp) -> UOp:
-    """A node that goes along no axis whose size is known only at launch where it cannot.
-
-    Raises:
-        ShapeError: it would.
-    """
-    extents(node)
-    return node
-
-
-def check_sizes(nodes: Sequence[UOp], op: Op) -> None:
-    """Refuse operands whose sizes agree only where variables have certain values.
-
-    Raises:
-        ShapeError: shapes that do not broadcast.
-    """
-    if any(n.mask & HAS_LIMIT for n in nodes):
-        broadcast_shapes([symbolic.shape_of(n) for n in nodes], op.name.lower())
 
 
 def common_place(first: Any, second: Any, op: Op) -> str | None:

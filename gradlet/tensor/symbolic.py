@@ -9,7 +9,7 @@ from gradlet.base.errors import ShapeError
 from gradlet.base.symint import Size, Unknown
 from gradlet.graph.extents import HAS_LIMIT, Extents, SizeForm, extents, limit, size_form
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.arguments import Shape
+from gradlet.ops.arguments import Shape, broadcast_shapes
 from gradlet.ops.op import LimitArg, Op
 
 
@@ -94,3 +94,23 @@ def refuse(node: UOp, what: str) -> None:
             f"{what}: shape {shape_of(node)} has a size that is known only at launch; use a tensor of fixed shape, as "
             "in where(Tensor.arange(64) < n, x, 0)"
         )
+
+
+def checked(node: UOp) -> UOp:
+    """A node that goes along no axis whose size is known only at launch where it cannot.
+
+    Raises:
+        ShapeError: it would.
+    """
+    extents(node)
+    return node
+
+
+def check_sizes(nodes: Sequence[UOp], op: Op) -> None:
+    """Refuse operands whose sizes agree only where variables have certain values.
+
+    Raises:
+        ShapeError: shapes that do not broadcast.
+    """
+    if any(n.mask & HAS_LIMIT for n in nodes):
+        broadcast_shapes([shape_of(n) for n in nodes], op.name.lower())
