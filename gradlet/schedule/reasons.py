@@ -34,7 +34,7 @@ class Reason(Enum):
     NO_COMMON_LOOP = "illegal: no loop that all of them can run in parallel"
     OTHER_BLOCK = "illegal: a block reads what another block makes"
     OLD_VALUES = "illegal: a block overwrites what another kernel of the region still has to read"
-    NO_CUT = "illegal: their common loops cannot be cut in blocks"
+    NO_CUT = "illegal: their common loops are too short to be cut in blocks"
     SCRATCH = "scratch"
     # one launch
     DEVICES = "illegal: on different devices"

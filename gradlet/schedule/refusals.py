@@ -307,12 +307,13 @@ def why_no_blocks(planner: Planner, kernels: Sequence[Kernel], values: dict[UOp,
             for cuts in candidates(loops, planner.target.cores)
             if not any(cut.atom in lanes and cut.inner < MIN_LANES for cut in cuts)
         ]
+        short = Refusal("region", Reason.NO_CUT, axes_words(axis_sizes(planner, kernels, shared)))
         if not cuts:
-            return Refusal("region", Reason.NO_CUT)
+            return short
         scratch = peak([v for v in values.values() if not v.stored], len(kernels))
         least = min(scratch // prod(cut.outer for cut in way) for way in cuts)
         if least <= planner.target.scratch_bytes:
-            return Refusal("region", Reason.NO_CUT)
+            return short
         limit = human_bytes(planner.target.scratch_bytes)
         return Refusal("region", Reason.SCRATCH, f"{human_bytes(least)} of {limit}")
     common = planner.parallel(kernels)

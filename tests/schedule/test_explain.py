@@ -20,7 +20,7 @@ from gradlet.schedule.explain import Explanation, Unmerged
 from gradlet.schedule.fuse import MIN_GAIN
 from gradlet.schedule.pipeline import create_schedule, make_schedule
 from gradlet.schedule.reasons import Reason
-from gradlet.schedule.refusals import Refusal
+from gradlet.schedule.refusals import Decisions, Refusal, name_of
 from gradlet.schedule.traffic import Traffic, traffic_of
 from gradlet.target.target import AVX2, Target
 from tests.schedule.helpers import (
@@ -273,11 +273,15 @@ def test_devices() -> None:
     assert between(explanation.unmerged, "2", "3")["launch"].reason is Reason.COPY
 
 
+def skipped(size: int) -> list[UOp]:
+    """The first kernel's value is needed by the last one directly, and through a product that neither can take in."""
+    z = tensor(size, size).exp()
+    product = matmul(matmul(z, tensor(size, size)).maximum(0.0), tensor(size, size)) + z
+    return [z * 2.0, product, z]
+
+
 def test_a_cycle() -> None:
-    # The first kernel's value is needed by the last one directly, and through a product that neither can take in.
-    z = tensor(512, 512).exp()
-    product = matmul(matmul(z, tensor(512, 512)).maximum(0.0), tensor(512, 512)) + z
-    _, explanation = explained([z * 2.0, product, z])
+    _, explanation = explained(skipped(512))
     pair = between(explanation.unmerged, "1", "3")
     assert pair["region"].reason is Reason.CYCLE and "would gain" in pair["region"].detail
     related = {(p.first, p.second) for p in explanation.unmerged if p.related == "data"}
@@ -312,6 +316,31 @@ def test_what_a_priced_out_merge_costs_is_what_it_costs(seed: int) -> None:
         search.joined([*a.cells, *b.cells])[2].price - a.price - b.price for a, b in permutations(alive, 2)
     }  # fmt: skip
     assert all(cost is not None and cost > -MIN_GAIN and cost in possible for cost in costs)
+
+
+def leads_through_others(after: Sequence[dict[int, None]], first: int, second: int) -> bool:
+    """Whether the second kernel needs the first one by way of a third."""
+    reached = [n for n in after[first] if n != second]
+    for number in reached:  # grows while it is walked
+        reached.extend([n for n in after[number] if n not in reached])
+    return second in reached
+
+
+def test_a_cycle_goes_through_a_third_kernel() -> None:
+    cycles = 0
+    for roots in (skipped(256), skipped(512), skipped(768), *map(random_graph, range(80))):
+        search = search_of(roots)
+        search.run()
+        decisions = Decisions()
+        decisions.kernels_decided(search)
+        numbers = {name_of(k): n for n, k in enumerate(search.kernels) if k.alive}
+        for pair in decisions.kernels:
+            if pair.refusals[0].reason is Reason.CYCLE:
+                first, second = numbers[pair.first], numbers[pair.second]
+                after = search.graph.after
+                assert leads_through_others(after, first, second) or leads_through_others(after, second, first)
+                cycles += 1
+    assert cycles > 3
 
 
 @pytest.mark.parametrize("seed", range(60))
