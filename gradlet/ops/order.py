@@ -95,13 +95,19 @@ class OrderMixin(IndexMixin):
         size = self.shape[axis]
         if size <= 1 or count == 0 or 0 in self.shape:
             return self._box(axis, 0, size if count is None else count).const_like(0, dtype=dtypes.int64)
-        ranks = self.detach().transpose(axis, -1)._ranks(descending)
+        values = self.detach().transpose(axis, -1)
+        last = values.ndim - 1
+        few = count is not None and count <= MOST_BY_MAXIMA and 4 * count <= size
+        if self.dtype.itemsize < 8 and few:
+            assert count is not None
+            return values._by_maxima(descending, count)._place_of(size).transpose(axis, -1)
+        ranks = values._ranks(descending)
         if ranks.dtype is dtypes.uint32:
-            return ranks._keys()._first(count).transpose(axis, -1)
+            return ranks._keys()._merged(count or size)._place_of(size).transpose(axis, -1)
         # The low words first; then the high words, equal ones in the order so far.
-        low = ranks.cast(dtypes.uint32)._keys()._first(None)
-        high = ranks.rshift(32).cast(dtypes.uint32).gather(ranks.ndim - 1, low)
-        return low.gather(ranks.ndim - 1, high._keys()._first(count)).transpose(axis, -1)
+        low = ranks.cast(dtypes.uint32)._keys()._merged(size)._place_of(size)
+        high = ranks.rshift(32).cast(dtypes.uint32).gather(last, low)
+        return low.gather(last, high._keys()._merged(count or size)._place_of(size)).transpose(axis, -1)
 
     def _ranks(self, descending: bool) -> Self:
         """Unsigned integers, larger for what comes earlier; of 32 bits where these tell all values apart."""
@@ -121,23 +127,16 @@ class OrderMixin(IndexMixin):
             ranks = self.cast(signed).bitwise_xor(lowest).bitcast(unsigned)
         return ranks if descending else ranks.bitwise_xor((1 << bits) - 1)
 
-    def _keys(self) -> Self:
+    def _keys(self, distance: Self | None = None) -> Self:
         """32-bit ranks with their distance from the end of the row below them."""
-        last = self.ndim - 1
-        distance = self.positions_along(last).flip(last).cast(dtypes.uint64)
-        return self.cast(dtypes.uint64).lshift(32).bitwise_or(distance.expand(self.shape))
+        if distance is None:
+            last = self.ndim - 1
+            distance = self.positions_along(last).flip(last).expand(self.shape)
+        return self.cast(dtypes.uint64).lshift(32).bitwise_or(distance.cast(dtypes.uint64))
 
-    def _first(self, count: int | None) -> Self:
-        """Places of the elements with the `count` largest of these keys, or of all, descending."""
-        size = self.shape[-1]
-        if count is None or count > MOST_BY_MAXIMA or 4 * count > size:
-            found = self._merged(size if count is None else count)
-        elif size < GROUPED:
-            found = self.largest(count)
-        else:
-            found = self._largest_by_groups(count)
-        distance = found.bitwise_and((1 << 32) - 1).cast(dtypes.int64)
-        return distance.mul(-1).add(size - 1)
+    def _place_of(self, size: int) -> Self:
+        """Where in a row of `size` the elements with these keys are, as int64."""
+        return self.bitwise_and((1 << 32) - 1).cast(dtypes.int64).mul(-1).add(size - 1)
 
     def _merged(self, count: int) -> Self:
         """The `count` largest keys in order: short rows, merged in pairs until one row is left."""
@@ -158,16 +157,21 @@ class OrderMixin(IndexMixin):
         """`more` zeros, which come after all keys, at the end of the last axis."""
         return self.pad_zeros([(0, 0)] * (self.ndim - 1) + [(0, more)]) if more else self
 
-    def _largest_by_groups(self, count: int) -> Self:
-        """The largest keys are in the groups with the largest maxima: only these groups are searched."""
+    def _by_maxima(self, descending: bool, count: int) -> Self:
+        """The first keys of these values in order, each as the largest below the one before.
+
+        In a long row they are in the groups with the largest maxima, so only these groups are searched.
+        """
         lead, size = self.shape[:-1], self.shape[-1]
+        keys = self._ranks(descending)._keys()
+        if size < GROUPED:
+            return keys.largest(count)
         width = 1 << max(1, isqrt(size // count).bit_length() - 1)
-        whole = self._with_zeros(-size % width)
-        groups = whole.shape[-1] // width
-        best = whole.reshape(*lead, groups, width).max(-1).largest(count)
-        # A key says how far from the end of its row its element is.
-        chosen = best.bitwise_and((1 << 32) - 1).cast(dtypes.int32).mul(-1).add(size - 1).floordiv(width)
-        rows = whole.reshape(-1, width)
-        first = self.positions(rows.shape[0] // groups, self.place).mul(groups).reshape(*lead, 1)
-        candidates = rows.gather_rows(chosen.add(first.expand(chosen.shape)))
-        return candidates.reshape(*lead, count * width).largest(count)
+        keys = keys._with_zeros(-size % width)
+        best = keys.reshape(*lead, keys.shape[-1] // width, width).max(-1).largest(count)
+        groups = best._place_of(size).cast(dtypes.int32).floordiv(width).unsqueeze(-1)
+        places = groups.mul(width).add(self.positions(width, self.place)).reshape(*lead, count * width)
+        found = self.gather_rows(places, self.ndim - 1)._ranks(descending)._keys(places.mul(-1).add(size - 1))
+        if size % width:
+            found = places.lt(size).where(found, 0)
+        return found.largest(count)

@@ -13,8 +13,9 @@ from gradlet.schedule.network import sorting_network
 
 torch = pytest.importorskip("torch")
 
-SIZES = [1, 2, 3, 16, 17, 33, 257, 1025]
-TYPES = ["float32", "float64", "float16", "int64", "int32", "int16", "uint8", "uint64", "bool"]
+SIZES = [1, 2, 17, 257, 1025]
+TYPES = ["float64", "float16", "int64", "int32", "int16", "uint8", "uint64", "bool"]
+CASES = [*[("float32", size) for size in SIZES], *[(dtype, 33) for dtype in TYPES], ("int64", 257)]
 
 
 def rows(dtype: str, size: int) -> np.ndarray[Any, Any]:
@@ -28,8 +29,7 @@ def rows(dtype: str, size: int) -> np.ndarray[Any, Any]:
     return x
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("dtype", "size"), CASES)
 @pytest.mark.parametrize("descending", [False, True])
 def test_sort_is_stable_and_puts_nan_last(dtype: str, size: int, descending: bool) -> None:
     x = rows(dtype, size)
