@@ -73,17 +73,19 @@ class Held:
     """What other graphs still need after a schedule.
 
     Attributes:
+        buffers: those that this schedule knows.
         nodes: everything they contain, down to results of this schedule.
         boxes: for every buffer the elements that they read of it directly.
     """
 
+    buffers: Collection[UOp] = ()
     nodes: set[UOp] = field(default_factory=set)
     boxes: dict[UOp, list[Box]] = field(default_factory=dict)
 
     def note(self, operand: UOp) -> None:
         """Somebody reads the elements that `operand` shows, if it is a view of a buffer."""
         buffer = root_of(operand)
-        if buffer.op is not Op.BUFFER:
+        if buffer not in self.buffers:
             return
         boxes = self.boxes.setdefault(buffer, [])
         box = box_of(operand, buffer) if len(boxes) < MOST_BOXES else whole(buffer)
@@ -169,6 +171,7 @@ def held_nodes(
     if not any(r.mask & _WRITING for r in roots):
         return held, []
     order = toposort(roots)
+    held.buffers = {n for n in order if n.op is Op.BUFFER}
     known = set(roots)
     known.update(n for n in order if n.op is Op.WRITE and (runs is None or n in runs))
     found: list[UOp] = []

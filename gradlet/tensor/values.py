@@ -12,7 +12,7 @@ from gradlet.engine import execute
 from gradlet.ops.movement import operand
 from gradlet.ops.op import Op
 from gradlet.runtime.buffer import buffer_of
-from gradlet.tensor import hostdata, symbolic, writes
+from gradlet.tensor import donation, hostdata, symbolic, writes
 from gradlet.tensor.core import LazyTensor, in_memory
 from gradlet.tensor.nodes import place_of
 
@@ -39,13 +39,17 @@ class Values(LazyTensor):
         if not roots:
             return self
         alive = self.all_live()
+        # Before anything here holds a root. What is given away nobody else sees: the others need not be told.
+        given = donation.donate(roots, asked, alive)
         changing = 0
         for root in roots:
             changing |= root.mask
         chosen = set(roots)
         # Others matter only when memory is overwritten: they keep what they were built on.
         live = list(dict.fromkeys([t.uop for t in alive if t.uop not in chosen])) if changing & _IN_PLACE else []
-        results = execute.realize(roots, live)
+        results = execute.realize([given.get(n, n) for n in roots], live)
+        for old, new in given.items():
+            results[old] = results[new]
         for tensor in alive:
             result = results.get(tensor.uop)
             if result is not None:

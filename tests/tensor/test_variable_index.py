@@ -97,7 +97,6 @@ def test_one_kernel_for_all_positions_and_no_copy() -> None:
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        (lambda p: slice(None, p), "mask them"),
         (lambda p: slice(p, None), "mask them"),
         (lambda p: slice(p, p + 2, 2), "step 1"),
         (lambda p: slice(p, 1.5), "integers"),
