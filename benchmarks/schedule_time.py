@@ -5,7 +5,8 @@ python benchmarks/schedule_time.py transformer 1 8     one model, these numbers 
 python benchmarks/schedule_time.py --profile conv 8    where the time goes, function by function
 
 Schedules are made from scratch, forward and backward of all layers in one graph; nothing is compiled or run. A slope
-is that of the logarithms: 1 is linear growth. Times are those of this process alone, for other processes disturb.
+is that of the logarithms: 1 is linear growth. Times are those of this process alone; what makes those longer on a busy
+machine shows in the calibration of `graph_timing.py` (1: the machine of the budgets), printed beside every time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from graph_timing import REFERENCE, calibrate
 
 from gradlet import Tensor
 from gradlet.graph.launch import is_launch
@@ -155,15 +159,22 @@ def slope(points: Sequence[tuple[int, float]]) -> float:
     return sum((x - middle) * (y - height) for x, y in zip(xs, ys)) / sum((x - middle) ** 2 for x in xs)
 
 
+def slowness() -> float:
+    """How much longer plain Python takes now than on the machine of the budgets."""
+    with no_gc():
+        return calibrate() / REFERENCE
+
+
 def report(name: str, counts: Sequence[int]) -> None:
     """Measure one model and print its table."""
-    print(f"{name}: layers, seconds, steps, us/step, launches, bodies (distinct), prices/step, merges replayed")
+    print(f"{name}: layers, seconds, steps, us/step (calibration), launches, bodies (distinct), prices/step, replayed")
     results: dict[int, Result] = {}
     schedule(build(name, 1))
     for layers in counts:
         found = results[layers] = schedule(build(name, layers))
         print(
             f"  {layers:4d} {found.seconds:8.3f} {found.steps:7d} {found.seconds / found.steps * 1e6:7.0f}"
+            f" ({slowness():.2f})"
             f" {found.launches:6d} {found.bodies:6d} ({found.distinct}) {found.prices / found.steps:6.2f}"
             f" {found.replayed:6d}",
             flush=True,
