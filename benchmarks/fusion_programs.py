@@ -384,7 +384,7 @@ def gru(api: Any, x: Any, h: Any, wi: Any, wh: Any, bi: Any, bh: Any) -> list[An
          x=(4, 256, 512), n=(512,), w=weight(1536, 512), c=(256, 32), s=(256, 32))  # fmt: skip
 def norm_project_rotate(api: Any, x: Any, n: Any, w: Any, c: Any, s: Any) -> list[Any]:
     y = (_rms(x) * n) @ w.transpose(0, 1)
-    q, k, v = (y[..., i * 512 : (i + 1) * 512].reshape(4, 256, 8, 64) for i in range(3))
+    q, k, v = (y[..., i * 512 : (i + 1) * 512].reshape(*y.shape[:2], 8, 64) for i in range(3))
     return [_rotate(api, q, c, s), _rotate(api, k, c, s), v]
 
 
@@ -409,10 +409,10 @@ _BLOCK: dict[str, Any] = {
 def transformer_block(api: Any, x: Any, g: Any, **p: Any) -> list[Any]:
     normed = api.layer_norm(x, p["n1"], p["c1"])
     qkv = normed @ p["wqkv"].transpose(0, 1) + p["bqkv"]
-    q, k, v = (qkv[..., i * 512 : (i + 1) * 512].reshape(4, 256, 8, 64).transpose(1, 2) for i in range(3))
+    q, k, v = (qkv[..., i * 512 : (i + 1) * 512].reshape(*x.shape[:2], 8, 64).transpose(1, 2) for i in range(3))
     scores = q @ k.transpose(-2, -1) * 0.125
     scores = api.causal(scores)
-    mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(4, 256, 512)
+    mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(x.shape)
     middle = x + mixed @ p["wo"].transpose(0, 1) + p["bo"]
     inner = _gelu(api.layer_norm(middle, p["n2"], p["c2"]) @ p["w1"].transpose(0, 1) + p["b1"])
     y = middle + inner @ p["w2"].transpose(0, 1) + p["b2"]

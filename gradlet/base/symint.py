@@ -1,11 +1,26 @@
-"""The size of an axis that is known only at launch: arithmetic and comparisons that hold for all values, or an error."""
+"""A size that is known only at launch: arithmetic and comparisons that hold for all its values, or an error."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from gradlet.base.errors import ShapeError
+
+
+def _operation() -> str:
+    """The function of this package that the caller used, for messages."""
+    frame: Any = sys._getframe(1)
+    name = "size"
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("gradlet."):
+        name = frame.f_code.co_name
+        frame = frame.f_back
+    return name.strip("_")
+
+
+def _error(message: str) -> ShapeError:
+    return ShapeError(f"{_operation()}: {message}")
 
 
 class Unknown(NamedTuple):
@@ -81,7 +96,9 @@ class Size:
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, Size):
-            raise ShapeError(f"the product of the sizes {self} and {other} is no size: join such axes one at a time")
+            raise ShapeError(
+                f"{_operation()}: the product of the sizes {self} and {other} is no size: join such axes one at a time"
+            )
         if not isinstance(other, int):
             return NotImplemented
         return Size({u: f * other for u, f in self.terms.items()}, self.constant * other)._plain()
@@ -96,20 +113,24 @@ class Size:
                 return quotient
         elif isinstance(other, int) and other and not (self % other):
             return Size({u: f // other for u, f in self.terms.items()}, self.constant // other)
-        raise ShapeError(f"the size {self} does not divide by {other} for every value of its variables")
+        raise _error(f"the size {self} does not divide by {other} for every value of its variables")
 
     def __mod__(self, other: Any) -> int:
         if isinstance(other, Size) and self._times_of(other) is not None:
             return 0
         if isinstance(other, int) and other and not any(f % other for f in self.terms.values()):
             return self.constant % other
-        raise ShapeError(f"the rest of the size {self} divided by {other} depends on the values of its variables")
+        raise ShapeError(
+            f"{_operation()}: the rest of the size {self} divided by {other} depends on the values of its variables"
+        )
 
     def __rmod__(self, other: int) -> int:
-        raise ShapeError(f"the rest of {other} divided by the size {self} depends on the values of its variables")
+        raise ShapeError(
+            f"{_operation()}: the rest of {other} divided by the size {self} depends on the values of its variables"
+        )
 
     def __rfloordiv__(self, other: int) -> Any:
-        raise ShapeError(f"{other} divided by the size {self} is no size")
+        raise _error(f"{other} divided by the size {self} is no size")
 
     def _times_of(self, other: Size) -> int | None:
         """The constant that times `other` is this."""
@@ -131,7 +152,7 @@ class Size:
                    ">=": (low >= 0, high < 0)}  # fmt: skip
         yes, no = answers[sign]
         if not yes and not no:
-            raise ShapeError(
+            raise _error(
                 f"whether the size {self} {sign} {other} depends on the values of its variables, which are known only "
                 "at launch; give the variables other limits, or work on all positions and mask them"
             )
@@ -154,7 +175,7 @@ class Size:
 
     # what needs a number
     def _refuse(self) -> NoReturn:
-        raise ShapeError(
+        raise _error(
             f"the size {self} of an axis is known only at launch, and this operation needs a number: use it on tensors "
             "of fixed sizes (take all positions and mask them), or on an axis whose size is fixed"
         )

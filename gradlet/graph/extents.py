@@ -13,7 +13,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ShapeError
 from gradlet.graph.bounds import bounds
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import ELEMENTWISE, SCALAR_LEAVES, LimitArg, Op, ReduceAxesArg, ShapeArg
+from gradlet.ops.op import ELEMENTWISE, SCALAR_LEAVES, LimitArg, Op, ReduceAxesArg, ShapeArg, batch_axes
 
 Extents = tuple[UOp | None, ...]
 
@@ -283,7 +283,6 @@ def _gather(node: UOp) -> Extents:
     table, index = node.src
     batch = len(index.shape) + len(table.shape) - 1 - len(node.shape)
     source, rows = _of(table), _of(index)
-    _free(node, source, [batch])
     shared = _merge(node, [source[:batch], rows[:batch]]) if batch else ()
     return (*shared, *rows[batch:], *source[batch + 1 :])
 
@@ -292,14 +291,12 @@ def _scatter(node: UOp) -> Extents:
     target, index, values = node.src
     batch = node.arg.batch
     source, rows = _of(target), _of(index)
-    _free(node, source, [batch])
-    _free(node, rows, range(batch, len(rows)))
     shared = _merge(node, [source[:batch], rows[:batch]]) if batch else ()
-    result = (*shared, None, *source[batch + 1 :])
+    result = (*shared, *source[batch:])
     if values.op not in SCALAR_LEAVES:
         parts = _of(values)
-        tail = (*parts[:batch], None, *parts[len(rows) :])
-        return _merge(node, [result, tail])
+        _merge(node, [rows[batch:], parts[batch : len(rows)]])
+        return _merge(node, [result, (*parts[:batch], source[batch], *parts[len(rows) :])])
     return result
 
 
@@ -368,10 +365,28 @@ def _fill(node: UOp, source: UOp) -> UOp:
     """A LIMIT as what it does to values: nothing, or a select."""
     if not node.arg.filled:
         return source
-    true = mk(Op.RESHAPE, dtypes.bool, (UOp.const(dtypes.bool, True),), ShapeArg((1,) * len(node.shape)))
-    mask = mk(Op.EXPAND, dtypes.bool, (true,), ShapeArg(node.shape))
-    inside = mk(Op.LIMIT, dtypes.bool, (mask, node.src[1]), node.arg)
+    inside = _before(node.shape, node.arg.axis, node.src[1])
     return mk(Op.WHERE, node.dtype, (inside, source, UOp.const(node.dtype, 0)))
+
+
+def _before(shape: tuple[int, ...], axis: int, size: UOp) -> UOp:
+    """True at the positions before a size."""
+    true = mk(Op.RESHAPE, dtypes.bool, (UOp.const(dtypes.bool, True),), ShapeArg((1,) * len(shape)))
+    mask = mk(Op.EXPAND, dtypes.bool, (true,), ShapeArg(shape))
+    return mk(Op.LIMIT, dtypes.bool, (mask, size), LimitArg(axis, True))
+
+
+def _skip_past(index: UOp, axis: int, size: UOp) -> UOp:
+    """Row numbers, those that lie past the size outside every table."""
+    wide = index.cast(dtypes.int64)
+    return mk(Op.WHERE, wide.dtype, (_before(index.shape, axis, size), wide, UOp.const(wide.dtype, -1)))
+
+
+def _skip_from(index: UOp, size: UOp) -> UOp:
+    """Row numbers, those of rows from the size on outside every table."""
+    wide = index.cast(dtypes.int64)
+    inside = mk(Op.CMPLT, dtypes.bool, (wide, size.cast(dtypes.int64)))
+    return mk(Op.WHERE, wide.dtype, (inside, wide, UOp.const(wide.dtype, -1)))
 
 
 def write_out(roots: Sequence[UOp]) -> tuple[list[UOp], list[Extents]]:
@@ -399,5 +414,12 @@ def write_out(roots: Sequence[UOp]) -> tuple[list[UOp], list[Extents]]:
             if limited:
                 arg = ReduceAxesArg(arg.op, arg.axes, limited)
                 src = (*src, *[size for a in limited if (size := source[a]) is not None])
+        elif node.op is Op.GATHER:
+            size = (extents(node.src[0]) or (None,) * len(node.src[0].shape))[batch_axes(arg)]
+            src = (src[0], src[1] if size is None else _skip_from(src[1], size))
+        elif node.op is Op.SCATTER:
+            for axis, size in enumerate(extents(node.src[1])):
+                if size is not None and axis >= arg.batch:
+                    src = (src[0], _skip_past(src[1], axis, size), src[2])
         new[node] = mk(node.op, node.dtype, src, arg)
     return [new.get(r, r) for r in roots], found

@@ -93,7 +93,7 @@ def pairs(values: Any, count: int, what: str) -> list[tuple[int, int] | None]:
         if not isinstance(entry, (tuple, list)) or len(entry) != 2:
             raise ShapeError(f"{what}: expected two integers or None for each axis, got {entry!r}")
         low, high = entry
-        if low.__class__ is not int or high.__class__ is not int:
+        if low.__class__ is not int or (high.__class__ is not int and not isinstance(high, Size)):
             low, high = integers((low, high), what)
         found.append((low, high))
     return found
@@ -117,6 +117,11 @@ def has_size(shape: Iterable[Any]) -> bool:
     return Size in [size.__class__ for size in shape]
 
 
+def largest_sizes(shape: Iterable[Any]) -> Shape:
+    """The shape with the largest size in place of every one that is known only at launch."""
+    return tuple([size.high if isinstance(size, Size) else size for size in shape])
+
+
 def countable(shape: Shape, what: str) -> Shape:
     """The shape itself, whose elements must be numbered in 64 bits.
 
@@ -124,7 +129,7 @@ def countable(shape: Shape, what: str) -> Shape:
         ShapeError: too many elements.
     """
     if has_size(shape):
-        countable(tuple([size.high if isinstance(size, Size) else size for size in shape]), what)
+        countable(largest_sizes(shape), what)
         return shape
     if prod(shape) > MAX_ELEMENTS:
         raise ShapeError(f"{what}: shape {shape} has {prod(shape)} elements, the most is 2**62; use smaller sizes")

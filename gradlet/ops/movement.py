@@ -10,7 +10,16 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from gradlet.base.errors import DTypeError, ShapeError
-from gradlet.ops.arguments import axis_number, axis_numbers, countable, has_size, integers, pairs, resolve_shape
+from gradlet.ops.arguments import (
+    axis_number,
+    axis_numbers,
+    countable,
+    has_size,
+    integers,
+    largest_sizes,
+    pairs,
+    resolve_shape,
+)
 from gradlet.ops.op import AxesArg, Op, PadArg, ShapeArg, ShrinkArg, StrideArg, WindowArg
 
 T = TypeVar("T")
@@ -139,6 +148,8 @@ class MovementMixin:
         for axis, interval in enumerate(pairs(arg, len(shape), "shrink")):
             if interval is not None:
                 low, high = interval
+                if high.__class__ is not int and low == 0 and high != shape[axis]:
+                    return self._shrink_to_sizes(arg)
                 if not 0 <= low <= high <= shape[axis]:
                     raise ShapeError(f"shrink: [{low}, {high}) is not inside axis {axis} of size {shape[axis]}")
                 full[axis] = (low, high)
@@ -146,6 +157,18 @@ class MovementMixin:
         if all(low == 0 and high == size for (low, high), size in zip(bounds, shape)):
             return self
         return self.move(Op.SHRINK, ShrinkArg(bounds))
+
+    def _shrink_to_sizes(self, arg: Sequence[tuple[int, Any] | None]) -> Self:
+        """A box of which some sizes are known only at launch: first the largest box, then its first positions."""
+        largest: list[tuple[int, int] | None] = []
+        sizes: list[Any] = []
+        for axis, have in enumerate(self.shape):
+            interval = arg[axis] if axis < len(arg) else None
+            low, high = (0, have) if interval is None else interval
+            fixed = high.__class__ is int or high == have
+            largest.append((low, high) if fixed else (0, *largest_sizes([high])))  # type: ignore[arg-type]
+            sizes.append(high - low if fixed else high)
+        return self.shrink(largest).with_sizes(tuple(sizes))
 
     def flip(self, *axis: Any) -> Self:
         """Let axes run backwards.

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 from gradlet.base.dtype import DType, dtypes, to_dtype
 from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
-from gradlet.ops.arguments import integer, number, sizes
+from gradlet.ops.arguments import has_size, integer, largest_sizes, number, sizes
 from gradlet.ops.stats import StatsMixin
 
 ROTATIONS: Final = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -52,6 +52,8 @@ class RandomMixin(StatsMixin):
         >>> bool((x >= 0).all().item()), bool((x < 1).all().item())
         (True, True)
         """
+        if has_size(shape):
+            return cls.rand(*largest_sizes(shape), dtype=dtype, device=device).with_sizes(shape)
         wanted = sizes(shape, "rand")
         chosen = _float_type(dtype, "rand")
         if 0 in wanted:
@@ -75,6 +77,8 @@ class RandomMixin(StatsMixin):
         >>> Tensor.randn(2, 3).shape
         (2, 3)
         """
+        if has_size(shape):
+            return cls.randn(*largest_sizes(shape), dtype=dtype, device=device).with_sizes(shape)
         wanted = sizes(shape, "randn")
         chosen = _float_type(dtype, "randn")
         if 0 in wanted:

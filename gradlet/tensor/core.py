@@ -17,7 +17,7 @@ from gradlet.engine import execute
 from gradlet.graph.allocation import counter_node
 from gradlet.graph.extents import HAS_LIMIT, extents
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.arguments import Shape, broadcast_shapes, has_size
+from gradlet.ops.arguments import Shape, broadcast_shapes, has_size, largest_sizes
 from gradlet.ops.create import COUNTER
 from gradlet.ops.neural import NeuralMixin
 from gradlet.ops.op import (
@@ -292,16 +292,16 @@ class LazyTensor(NeuralMixin):
         node = self.uop
         shape = arg.shape if isinstance(arg, ShapeArg) else None
         if shape is not None:
-            arg = ShapeArg(symbolic.plain(shape))
+            arg = ShapeArg(largest_sizes(shape))
         elif isinstance(arg, ShrinkArg):
-            arg = ShrinkArg(tuple([symbolic.plain(interval) for interval in arg.bounds]))  # type: ignore[misc]
+            arg = ShrinkArg(tuple([largest_sizes(interval) for interval in arg.bounds]))  # type: ignore[misc]
         node = mk(op, node.dtype, (node,), arg)
         extents(node)
         return wrap(node if shape is None else symbolic.with_shape(node, shape), self._place)
 
     def with_sizes(self, shape: tuple[Any, ...]) -> Self:
         """Expanded to a shape with sizes that are known only at launch."""
-        node, whole = self.uop, symbolic.plain(shape)
+        node, whole = self.uop, largest_sizes(shape)
         if node.shape != whole:
             node = mk(_EXPAND, node.dtype, (no_leaf(node),), ShapeArg(whole))
         return wrap(symbolic.with_shape(node, shape), self._place)
@@ -335,7 +335,7 @@ class LazyTensor(NeuralMixin):
     def constant(cls, value: Any, shape: Shape, dtype: DType, device: str | None, own: bool) -> Self:
         """The same value everywhere; with `own` a float result is distinct from every other, for gradients."""
         if has_size(shape):
-            whole = cls.constant(value, symbolic.plain(shape), dtype, device, own)
+            whole = cls.constant(value, largest_sizes(shape), dtype, device, own)
             return wrap(symbolic.with_shape(whole.uop, shape), whole._place)
         node = UOp.const(dtype, value)
         if own and dtype.kind == "f":

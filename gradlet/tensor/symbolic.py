@@ -9,7 +9,7 @@ from gradlet.base.errors import ShapeError
 from gradlet.base.symint import Size, Unknown
 from gradlet.graph.extents import HAS_LIMIT, Extents, SizeForm, extents, limit, size_form
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.arguments import Shape, broadcast_shapes
+from gradlet.ops.arguments import broadcast_shapes
 from gradlet.ops.op import LimitArg, Op
 
 
@@ -41,11 +41,6 @@ def _unknown(node: UOp) -> Unknown:
 def size_node(size: Size) -> UOp:
     """A size as a number of a graph."""
     return SizeForm({unknown.node: factor for unknown, factor in size.terms.items()}, size.constant).node()
-
-
-def plain(shape: Sequence[Any]) -> Shape:
-    """The shape with the largest size in place of every unknown one."""
-    return tuple([size.high if isinstance(size, Size) else size for size in shape])
 
 
 def sizes_of(shape: Sequence[Any]) -> Extents:
