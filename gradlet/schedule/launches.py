@@ -122,6 +122,7 @@ class LaunchSearch:
         self.shapes: dict[object, int] = {}
         self.made: dict[Pair, tuple[int, int, Draft | None]] = {}  # gain, layer of the first, what a merge gives
         self.heap: list[tuple[int, int, int, Pair]] = []
+        self.beside: dict[int, list[int]] = {}  # by id of the kernel; kernels live as long as the search
         self.formulas: dict[int, tuple[object, ...]] = {}
         for number, draft in self.drafts.items():
             self.register(number, draft)
@@ -354,12 +355,19 @@ class LaunchSearch:
         for others in (self.graph.before[number], self.graph.after[number]):
             found.update(dict.fromkeys(list(others)[:NEIGHBOURS]))
         for kernel in self.drafts[number].main:
-            for cell in kernel.cells:
-                for source in [r.source for r in cell.reads]:
-                    for near in self.search.near(cell.number, source):
-                        found.update(dict.fromkeys(self.owner.get(near, ())))
+            for near in self.cells_beside(kernel):
+                for owner in self.owner.get(near, ()):
+                    found[owner] = None
         found.pop(number, None)
         return list(found)
+
+    def cells_beside(self, kernel: Kernel) -> list[int]:
+        """The cells next to those of a kernel among the siblings of all that they read."""
+        found = self.beside.get(id(kernel))
+        if found is None:
+            numbers = dict.fromkeys([near for cell in kernel.cells for near in self.search.beside(cell)])
+            found = self.beside[id(kernel)] = list(numbers)
+        return found
 
     # packs
     def pack(self) -> list[Launch]:
@@ -446,11 +454,11 @@ class LaunchSearch:
 
     def staged(self, drafts: Sequence[Draft]) -> list[list[Region]]:
         """The stages before: each kernel as early as what it needs allows."""
-        level: dict[object, int] = {}
+        levels: list[tuple[Kernel, int]] = []
         stages: list[list[Region]] = []
         for kernel in [k for d in drafts for k in d.staged]:
-            mine = max([level[r.source] + 1 for c in kernel.cells for r in c.reads if r.source in level], default=0)
-            level.update({c.root: mine for c in kernel.stored})
+            mine = max([level + 1 for other, level in levels if self.depends([kernel], [other])], default=0)
+            levels.append((kernel, mine))
             while len(stages) <= mine:
                 stages.append([])
             stages[mine].append(Region([self.search.group(kernel)]))
