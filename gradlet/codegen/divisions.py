@@ -23,7 +23,7 @@ _SPREAD: Final = 64
 def cut_at_divisions(sink: UOp) -> UOp:
     """The kernel with every loop cut that is only used whole or divided by one constant (or its multiples)."""
     while cuts := _find(sink):
-        sink = _renumber(rewrite(_cut(sink, cuts), INDEX_MATH))  # type: ignore[arg-type]
+        sink = _renumber(rewrite(_cut(sink, cuts), INDEX_MATH))
     return sink
 
 

@@ -8,9 +8,10 @@ from typing import NamedTuple
 from gradlet.base.errors import CompilerError, GradientError
 from gradlet.grad.derivatives import DERIVATIVES, source_gradient
 from gradlet.grad.shapes import spread
+from gradlet.grad.softmax import softmax_gradient, softmax_inputs
 from gradlet.graph.extents import HAS_LIMIT, extents, limit
 from gradlet.graph.node import UOp, toposort
-from gradlet.ops.op import SCALAR_LEAVES
+from gradlet.ops.op import SCALAR_LEAVES, ReduceAxesArg
 
 
 class CustomGradient(NamedTuple):
@@ -46,8 +47,9 @@ def gradients(
     start = _check_seed(root, seed)
     for position, target in enumerate(targets):
         _check_target(position, target)
-    wanted, custom = set(targets), custom or {}
+    wanted = set(targets)
     order = toposort((root,))
+    custom = {**whole_softmaxes(order, wanted), **(custom or {})}
     carries = _between(order, wanted, custom)
     pending: dict[UOp, list[UOp]] = {root: [start]}
     found: dict[UOp, UOp] = {}
@@ -66,6 +68,16 @@ def gradients(
                 raise CompilerError(f"derivative of {node.op.name}: {part.dtype} {part.shape}, not {expected}")
             pending.setdefault(source, []).append(part)
     return [found.get(target) for target in targets]
+
+
+def whole_softmaxes(order: Sequence[UOp], wanted: set[UOp]) -> dict[UOp, CustomGradient]:
+    """A derivative of its own for every softmax."""
+
+    def rule(node: UOp, sum_arg: ReduceAxesArg) -> Callable[[UOp], Sequence[UOp | None]]:
+        return lambda gradient: (softmax_gradient(node, sum_arg, gradient),)
+
+    found = softmax_inputs(order, wanted)
+    return {node: CustomGradient((source,), rule(node, arg)) for node, (source, arg) in found.items()}
 
 
 def _parts(

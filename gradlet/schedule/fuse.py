@@ -137,6 +137,7 @@ class Search:
         self.nests: dict[int, list[int]] = {}
         self.heap: list[tuple[int, int, int, Pair]] = []
         self.owner = list(range(count))
+        self.cells_beside: dict[int, list[int]] = {}
         self.kernels = [Kernel([cell], self.price) for cell in self.cells]
         self.siblings = self.find_siblings()
         known: dict[int, Made] = {}
@@ -245,6 +246,12 @@ class Search:
         cells, stored, verdict = self.joined([*self.kernels[first].cells, *self.kernels[second].cells])
         return Made(verdict.price, positions(stored, cells), verdict, (first, second))
 
+    def take(self, number: int, cells: list[Cell], stored: Sequence[Cell], verdict: Verdict) -> None:
+        """Make a kernel of these cells."""
+        made = Made(verdict.price, positions(stored, cells), verdict, (number, number))
+        self.kernels[number].become(cells, made, verdict)
+        self.register(number, self.shape_of(cells))
+
     # moves
     def propose(self, first: int, second: int) -> None:
         """Put a merge on the heap if it gains."""
@@ -345,11 +352,23 @@ class Search:
         found: dict[int, None] = {}
         for others in (self.graph.before[number], self.graph.after[number]):
             found.update(dict.fromkeys(list(others)[:NEIGHBOURS]))
+        owner = self.owner
         for cell in self.kernels[number].cells:
-            for source in (*[r.source for r in cell.reads], None):
-                found.update(dict.fromkeys([self.owner[n] for n in self.near(cell.number, source)]))
+            for near in self.beside(cell):
+                found[owner[near]] = None
+            for near in self.near(cell.number, None):
+                found[owner[near]] = None
         found.pop(number, None)
         return list(found)
+
+    def beside(self, cell: Cell) -> list[int]:
+        """The cells next to one among the siblings of all that it reads."""
+        found = self.cells_beside.get(cell.number)
+        if found is None:
+            sources = dict.fromkeys([r.source for r in cell.reads])
+            numbers = dict.fromkeys([n for source in sources for n in self.near(cell.number, source)])
+            found = self.cells_beside[cell.number] = list(numbers)
+        return found
 
     def near(self, cell: int, source: UOp | None) -> list[int]:
         """The cells next to one among the siblings that read `source`, itself included."""

@@ -1,0 +1,67 @@
+"""Values that are cheaper to compute again than to keep: stored once less, and never for more than it saves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gradlet import Tensor
+from gradlet.schedule.pipeline import KernelCall
+from gradlet.schedule.traffic import traffic_of
+
+
+def written(*results: Tensor) -> int:
+    """Bytes that a schedule writes."""
+    calls = results[0].schedule(*results[1:]).calls
+    return sum(traffic_of(c).written for c in calls if isinstance(c, KernelCall))
+
+
+def two_passes(rows: int, size: int) -> tuple[list[Tensor], list[np.ndarray]]:
+    """A product, functions of its result, and later products that need the result and those functions."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float32) / 16 for s in ((rows, size), (size, size), (size, size))]
+    x, w, v = [Tensor(a).realize() for a in arrays]
+    z = x @ w
+    first, second, third = z * 0.5, z * z, z + 1.0
+    y = z @ v
+    # Each of the three is read far away, behind the second product.
+    late = y * first + second * y + third
+    return [y, late], arrays
+
+
+def test_functions_of_one_stored_value_are_computed_where_they_are_read() -> None:
+    rows, size = 512, 512
+    results, arrays = two_passes(rows, size)
+    one = rows * size * 4
+    assert written(*results) <= 3.2 * one  # z, y and the result; none of the three functions
+    x, w, v = (a.astype(np.float64) for a in arrays)
+    z = x @ w
+    y = z @ v
+    expected = [y, y * z * 0.5 + z * z * y + z + 1]
+    results[0].realize(*results[1:])
+    for result, right in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result.numpy(), right, rtol=1e-4, atol=1e-4)
+
+
+def test_what_was_asked_for_is_stored() -> None:
+    x, w = Tensor.rand(256, 256).realize(), Tensor.rand(256, 256).realize()
+    z = x @ w
+    squares = z * z
+    assert written(squares, (squares @ w).sum(0)) >= 256 * 256 * 4
+
+
+@pytest.mark.parametrize("rows", [1, 3, 64])
+def test_training_step_with_gelu(rows: int) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float32) / 4 for s in ((rows, 32), (32, 64), (64, 8))]
+
+    def loss(x, w, v):
+        z = x @ w
+        return ((0.5 * z * (1 + (0.8 * (z + 0.04 * z * z * z)).tanh())) @ v).sum()
+
+    mine = [Tensor(a).realize() for a in arrays]
+    found = loss(*mine).gradient(*mine)
+    theirs = [torch.tensor(a, requires_grad=True) for a in arrays]
+    for a, b in zip(found, torch.autograd.grad(loss(*theirs), theirs), strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-4, atol=1e-5)
