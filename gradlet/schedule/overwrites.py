@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import MOVEMENT, Op, batch_axes
+from gradlet.ops.op import MOVEMENT, Op, PadArg, ShrinkArg, batch_axes
 from gradlet.schedule.boxes import Box, box_of, covers, disjoint, layout_of, row_box
-from gradlet.schedule.moves import chain_to, replay, root_of
+from gradlet.schedule.moves import BIJECTIVE, chain_to, expand_scalar, materialised_shape, replay, root_of, unmove
 
 _WRITE_BIT: Final = 1 << Op.WRITE
 
@@ -34,7 +35,12 @@ def written_box(write: UOp) -> Box:
 
 def read_box(node: UOp, operand: UOp, bottom: UOp) -> Box:
     """The elements of `bottom` that a node reads through one of its operands."""
-    if node.op is Op.GATHER and root_of(node.src[0]) is bottom and operand is not node.src[1] and not batch_axes(node.arg):
+    if (
+        node.op is Op.GATHER
+        and root_of(node.src[0]) is bottom
+        and operand is not node.src[1]
+        and not batch_axes(node.arg)
+    ):
         return row_box(operand, node.src[1], bottom)
     return box_of(operand, bottom)
 
@@ -113,3 +119,61 @@ def _drop_covered(roots: Sequence[UOp], readers: Collection[UOp]) -> dict[UOp, U
             droppable.add(changed)
         new[node] = changed
     return {r: new[r] for r in roots}
+
+
+def read_around(operand: UOp) -> UOp | None:
+    """A view of what a WRITE leaves, from what is written and from what was there before outside of the written box.
+
+    No element that the write changes is read from memory, so whoever takes this instead of the view may run before the
+    write, after it, or at the same time. That is worth it where the box is small: each element is chosen, and what is
+    written is computed once more or read from memory of its own.
+
+    Args:
+        operand: movement ops over a WRITE.
+
+    Returns:
+        An expression of the same value, or None where the box is no interval of one axis.
+    """
+    write = root_of(operand)
+    if write.op is not Op.WRITE or scatter_of(write) is not None:
+        return None
+    base, view, value = write.src
+    chain = chain_to(view, base)
+    cuts = [i for i, moved in enumerate(chain) if moved.op not in BIJECTIVE]
+    value = materialised_shape(value, view.shape)
+    if not cuts:
+        return replay(chain_to(operand, write), unmove(chain, value))
+    if len(cuts) > 1 or chain[cuts[0]].op is not Op.SHRINK:
+        return None
+    box, below = chain[cuts[0]], chain[cuts[0] + 1 :]
+    shape = box.src[0].shape
+    axes = [a for a, (bounds, size) in enumerate(zip(box.arg.bounds, shape, strict=True)) if bounds != (0, size)]
+    if not axes:
+        return replay(chain_to(operand, write), unmove(chain, value))
+    if len(axes) > 1:
+        return None
+    low, high = box.arg.bounds[axes[0]]
+    # Parts of the axis with their values: what is written, and what lies on either side of it.
+    parts = [(low, high, unmove(chain[: cuts[0]], value))]
+    parts += [
+        (first, last, _interval(replay(below, base), axes[0], first, last))
+        for first, last in ((0, low), (high, shape[axes[0]]))
+        if first < last
+    ]
+    result: UOp | None = None
+    for first, last, part in reversed(parts):
+        pads = tuple([(first, shape[a] - last) if a == axes[0] else (0, 0) for a in range(len(shape))])
+        there = mk(Op.PAD, part.dtype, (part,), PadArg(pads))
+        if result is None:
+            result = there
+            continue
+        inside = expand_scalar(UOp.const(dtypes.bool, True), part.shape)
+        result = mk(Op.WHERE, part.dtype, (mk(Op.PAD, dtypes.bool, (inside,), PadArg(pads)), there, result), None)
+    assert result is not None
+    return replay(chain_to(operand, write), unmove(below, result))
+
+
+def _interval(node: UOp, axis: int, low: int, high: int) -> UOp:
+    """A part of one axis."""
+    bounds = tuple([(low, high) if a == axis else (0, size) for a, size in enumerate(node.shape)])
+    return mk(Op.SHRINK, node.dtype, (node,), ShrinkArg(bounds))
