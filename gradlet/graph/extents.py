@@ -13,7 +13,16 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ShapeError
 from gradlet.graph.bounds import bounds
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import ELEMENTWISE, SCALAR_LEAVES, LimitArg, Op, ReduceAxesArg, ShapeArg, batch_axes
+from gradlet.ops.op import (
+    ELEMENTWISE,
+    SCALAR_LEAVES,
+    LimitArg,
+    Op,
+    ReduceAxesArg,
+    ShapeArg,
+    batch_axes,
+    identity_element,
+)
 
 Extents = tuple[UOp | None, ...]
 
@@ -374,6 +383,15 @@ def _before(shape: tuple[int, ...], axis: int, size: UOp) -> UOp:
     true = mk(Op.RESHAPE, dtypes.bool, (UOp.const(dtypes.bool, True),), ShapeArg((1,) * len(shape)))
     mask = mk(Op.EXPAND, dtypes.bool, (true,), ShapeArg(shape))
     return mk(Op.LIMIT, dtypes.bool, (mask, size), LimitArg(axis, True))
+
+
+def masked(reduce: UOp) -> UOp:
+    """A reduction of which some axes are limited as one over all positions, with neutral elements past the sizes."""
+    source = reduce.src[0]
+    neutral = UOp.const(reduce.dtype, identity_element(reduce.arg.op, reduce.dtype))
+    for axis, size in zip(reduce.arg.limited, reduce.src[1:], strict=True):
+        source = mk(Op.WHERE, source.dtype, (_before(source.shape, axis, size), source, neutral))
+    return mk(Op.REDUCE_AXES, reduce.dtype, (source,), ReduceAxesArg(reduce.arg.op, reduce.arg.axes))
 
 
 def _skip_past(index: UOp, axis: int, size: UOp) -> UOp:

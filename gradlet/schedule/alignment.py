@@ -20,9 +20,27 @@ def aligned_atoms(operand: UOp, source: UOp, step: UOp, axes: Axes) -> Atoms:
     Args:
         operand: the source of `step` that lies over `source` by movement ops.
     """
-    needs = _loops_of_operand(operand, step, axes)
-    if needs is None:
-        return NOTHING
+    found = _same_loops(_loops_of_operand(operand, step, axes), operand, source, axes)
+    if source.op is Op.WRITE:  # its loops are those of the view, which need not be those of what it changes
+        base, view, _ = source.src
+        found &= _same_loops(axes.dims(view), view, base, axes)
+    return found
+
+
+def overwritten_atoms(place: UOp, version: UOp, step: UOp, axes: Axes) -> Atoms:
+    """The atoms along which an iteration of an in-place step changes only what the same iteration of `version` made.
+
+    Args:
+        place: the view of `version` that `step` goes over.
+    """
+    loops: list[AxisLoops] = list(axes.dims(place if step.op is Op.WRITE else step))
+    if step.op is Op.SCATTER:
+        loops[step.arg.batch] = None
+    return _same_loops(loops, place, version, axes)
+
+
+def _same_loops(needs: Sequence[AxisLoops], operand: UOp, source: UOp, axes: Axes) -> Atoms:
+    """The atoms that index an axis of `source` and are its own, given the loops that index `operand`."""
     node = operand
     while node is not source:
         needs = _through(node, needs)
@@ -34,8 +52,8 @@ def aligned_atoms(operand: UOp, source: UOp, step: UOp, axes: Axes) -> Atoms:
     return frozenset(found)
 
 
-def _loops_of_operand(operand: UOp, step: UOp, axes: Axes) -> list[AxisLoops] | None:
-    """The loops that index each axis of the operand, or None when nothing is known of them."""
+def _loops_of_operand(operand: UOp, step: UOp, axes: Axes) -> list[AxisLoops]:
+    """The loops that index each axis of the operand."""
     if step.op in ELEMENTWISE:
         return list(axes.dims(step))
     if step.op is Op.GATHER and operand is step.src[0]:
@@ -51,7 +69,7 @@ def _loops_of_operand(operand: UOp, step: UOp, axes: Axes) -> list[AxisLoops] | 
     return loops
 
 
-def _through(node: UOp, needs: list[AxisLoops]) -> list[AxisLoops]:
+def _through(node: UOp, needs: Sequence[AxisLoops]) -> list[AxisLoops]:
     """The same for the source of a movement op."""
     op, arg = node.op, node.arg
     below = node.src[0].shape

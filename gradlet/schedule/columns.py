@@ -11,6 +11,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Final
 
+from gradlet.graph.extents import masked
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op, ReduceAxesArg
 from gradlet.schedule.clean import find_devices, rebuild
@@ -43,7 +44,7 @@ def cut_column_sums(root: UOp, target_of: Callable[[str], Target], default_devic
 
 def _is_column_sum(node: UOp) -> bool:
     """Whether it adds up all leading axes of something that is no product of repeated factors."""
-    if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or node.arg.limited:
+    if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD:
         return False
     source, axes = node.src[0], node.arg.axes
     if axes != tuple(range(len(axes))) or len(axes) == len(source.shape) or 0 in source.shape:
@@ -55,6 +56,11 @@ def _is_column_sum(node: UOp) -> bool:
 
 def cut(node: UOp) -> UOp:
     """One column sum as partial sums and their sum; itself where its axes do not divide."""
+    if node.arg.limited:
+        # Chunks are the same for all sizes; what lies past the size adds zeros.
+        whole = masked(node)
+        parts = cut(whole)
+        return node if parts is whole else parts
     source, axes = node.src[0], node.arg.axes
     chunks: list[int] = []
     rest: list[int] = []

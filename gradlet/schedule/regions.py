@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import SCALAR_LEAVES
-from gradlet.schedule.alignment import aligned_atoms
+from gradlet.schedule.alignment import aligned_atoms, overwritten_atoms
 from gradlet.schedule.cells import NOTHING, Atoms, Cell
 from gradlet.schedule.partition import Blocks, Cut
 from gradlet.schedule.price import PICO, Pricer
@@ -104,12 +104,13 @@ class Planner:
 
     # legality
     def shared(self, kernels: Sequence[Kernel], values: dict[UOp, Value]) -> Atoms:
-        """The loops that can be cut: parallel in every kernel, and every value is read where it was made."""
+        """The loops that can be cut: parallel in every kernel, and every value is read, or changed, where it was made."""
         shared = self.parallel(kernels)
+        made = {c.root for k in kernels for c in k.stored}
         for kernel in kernels:
             own = {c.root for c in kernel.cells}
             for source, atoms in self.aligned(kernel).items():
-                if source in values and source not in own:
+                if source in made and source not in own:
                     shared = shared & atoms
         return NOTHING if self.overwrites_unread(kernels) else shared
 
@@ -142,6 +143,12 @@ class Planner:
         in_step: dict[UOp, Atoms] = {}
         for cell in kernel.stored:
             in_step[cell.root] = cell.kept - cell.sequential
+        for cell in kernel.stored:
+            version = self.steps.versions.get(cell.root)
+            if version is not None:
+                place = self.steps.effects.view_overwritten(cell.root)
+                there = in_step[cell.root] & overwritten_atoms(place, version, cell.root, axes)
+                in_step[version] = in_step.get(version, there) & there
         for cell in reversed(kernel.cells):
             for step in reversed(cell.members):
                 here = in_step.get(step)
