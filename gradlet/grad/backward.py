@@ -9,7 +9,7 @@ from gradlet.base.errors import CompilerError, GradientError
 from gradlet.grad.derivatives import DERIVATIVES, source_gradient
 from gradlet.grad.shapes import spread
 from gradlet.grad.softmax import softmax_gradient, softmax_inputs
-from gradlet.graph.extents import HAS_LIMIT, extents, limit
+from gradlet.graph.extents import HAS_LIMIT, alike, extents, fill, limit
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import SCALAR_LEAVES, ReduceAxesArg
 
@@ -57,11 +57,11 @@ def gradients(
         contributions = pending.pop(node, None)
         if contributions is None:
             continue
-        gradient = balanced_sum(contributions)
+        gradient = balanced_sum(alike(contributions))
         if node.mask & HAS_LIMIT:
             gradient = limit(gradient, extents(node))
         if node in wanted:
-            found[node] = gradient
+            found[node] = fill(gradient, extents(node))
         for source, part in _parts(node, gradient, carries, custom):
             if part.dtype is not source.dtype or part.shape != source.shape:
                 expected = f"{source.dtype} {source.shape}"

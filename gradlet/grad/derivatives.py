@@ -405,8 +405,14 @@ def _write_value(node: UOp, grad: UOp) -> UOp:
 
 
 def _limit(node: UOp, grad: UOp) -> UOp:
-    """What lies past the size has no influence, whatever it is."""
-    return grad if node.arg.filled else mk(Op.LIMIT, grad.dtype, (grad, node.src[1]), LimitArg(node.arg.axis, True))
+    """What lies past the size has no influence, whatever it is.
+
+    Where it repeats one value, the gradients of the repetitions are added up, and that ends at the size by itself.
+    """
+    axis, source = node.arg.axis, node.src[0]
+    if node.arg.filled or (source.op is Op.EXPAND and source.src[0].shape[axis] != source.shape[axis]):
+        return grad
+    return mk(Op.LIMIT, grad.dtype, (grad, node.src[1]), LimitArg(axis, True))
 
 
 DERIVATIVES: Final[dict[Op, tuple[Rule | None, ...]]] = {

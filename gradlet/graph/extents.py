@@ -365,6 +365,23 @@ def limit(node: UOp, sizes: Extents) -> UOp:
     return node
 
 
+def fill(node: UOp, keep: Extents) -> UOp:
+    """The node with zeros past its sizes, except along axes that are to keep theirs."""
+    for axis, size in enumerate(extents(node)):
+        if size is not None and (not keep or keep[axis] is None):
+            node = mk(Op.LIMIT, node.dtype, (node, size), LimitArg(axis, True))
+    return node
+
+
+def alike(nodes: Sequence[UOp]) -> Sequence[UOp]:
+    """Terms of a sum: where their extents differ, those that end earlier have zeros from there on."""
+    if not any(node.mask & HAS_LIMIT for node in nodes):
+        return nodes
+    found = [extents(node) or (None,) * len(node.shape) for node in nodes]
+    common = tuple([sizes[0] if all(s is sizes[0] for s in sizes) else None for sizes in zip(*found, strict=True)])
+    return [fill(node, common) for node in nodes]
+
+
 def largest(size: UOp) -> int:
     """The largest value of a size."""
     return int(bounds(size)[1])
