@@ -178,6 +178,90 @@ CASES: dict[str, list[tuple[str, str]]] = {
 """,
         ),
     ],
+    "online reductions": [
+        (
+            """
+%0 = BUFFER float32 [number=1, size=1048576, device='CPU']
+%1 = REDUCE_AXES float32 (%0) [op=MAX, axes=(0,)]
+%2 = CONST float32 [-1.0]
+%3 = MUL float32 (%1, %2)
+%4 = RESHAPE float32 (%3) [shape=(1,)]
+%5 = EXPAND float32 (%4) [shape=(1048576,)]
+%6 = ADD float32 (%0, %5)
+%7 = EXP float32 (%6)
+%8 = REDUCE_AXES float32 (%7) [op=ADD, axes=(0,)]
+%9 = SINK void (%8) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER float32 [number=1, size=1048576, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(256, 4096)]
+%2 = REDUCE_AXES float32 (%1) [op=MAX, axes=(1,)]
+%3 = RESHAPE float32 (%2) [shape=(256, 1)]
+%4 = REDUCE_AXES float32 (%3) [op=MAX, axes=(0,)]
+%5 = RESHAPE float32 (%4) [shape=()]
+%6 = CONST float32 [-1.0]
+%7 = MUL float32 (%5, %6)
+%8 = RESHAPE float32 (%7) [shape=(1,)]
+%9 = RESHAPE float32 (%8) [shape=(1, 1)]
+%10 = EXPAND float32 (%9) [shape=(256, 1)]
+%11 = CONST float32 [-3.4028234663852886e+38]
+%12 = MAX float32 (%3, %11)
+%13 = MUL float32 (%12, %6)
+%14 = CMPEQ bool (%10, %13)
+%15 = CONST float32 [0.0]
+%16 = MUL float32 (%13, %6)
+%17 = ADD float32 (%10, %16)
+%18 = WHERE float32 (%14, %15, %17)
+%19 = EXP float32 (%18)
+%20 = EXPAND float32 (%13) [shape=(256, 4096)]
+%21 = ADD float32 (%1, %20)
+%22 = EXP float32 (%21)
+%23 = REDUCE_AXES float32 (%22) [op=ADD, axes=(1,)]
+%24 = RESHAPE float32 (%23) [shape=(256, 1)]
+%25 = MUL float32 (%19, %24)
+%26 = REDUCE_AXES float32 (%25) [op=ADD, axes=(0,)]
+%27 = RESHAPE float32 (%26) [shape=()]
+%28 = SINK void (%27) [name='schedule', opts=None]
+""",
+        ),
+        (
+            """
+%0 = BUFFER float32 [number=1, size=1048576, device='CPU']
+%1 = REDUCE_AXES float32 (%0) [op=MAX, axes=(0,)]
+%2 = RESHAPE float32 (%1) [shape=(1,)]
+%3 = EXPAND float32 (%2) [shape=(1048576,)]
+%4 = CMPEQ bool (%0, %3)
+%5 = BUFFER int32 [number=2, size=1048576, device='CPU']
+%6 = CONST int32 [1048576]
+%7 = WHERE int32 (%4, %5, %6)
+%8 = REDUCE_AXES int32 (%7) [op=MIN, axes=(0,)]
+%9 = SINK void (%8) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER float32 [number=1, size=1048576, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(256, 4096)]
+%2 = REDUCE_AXES float32 (%1) [op=MAX, axes=(1,)]
+%3 = RESHAPE float32 (%2) [shape=(256, 1)]
+%4 = REDUCE_AXES float32 (%3) [op=MAX, axes=(0,)]
+%5 = RESHAPE float32 (%4) [shape=()]
+%6 = RESHAPE float32 (%5) [shape=(1, 1)]
+%7 = EXPAND float32 (%6) [shape=(256, 1)]
+%8 = CMPEQ bool (%3, %7)
+%9 = EXPAND float32 (%3) [shape=(256, 4096)]
+%10 = CMPEQ bool (%1, %9)
+%11 = BUFFER int32 [number=2, size=1048576, device='CPU']
+%12 = RESHAPE int32 (%11) [shape=(256, 4096)]
+%13 = CONST int32 [1048576]
+%14 = WHERE int32 (%10, %12, %13)
+%15 = REDUCE_AXES int32 (%14) [op=MIN, axes=(1,)]
+%16 = RESHAPE int32 (%15) [shape=(256, 1)]
+%17 = WHERE int32 (%8, %16, %13)
+%18 = REDUCE_AXES int32 (%17) [op=MIN, axes=(0,)]
+%19 = RESHAPE int32 (%18) [shape=()]
+%20 = SINK void (%19) [name='schedule', opts=None]
+""",
+        ),
+    ],
     "split long reductions": [
         (
             """
