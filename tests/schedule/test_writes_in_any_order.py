@@ -461,7 +461,7 @@ def check_program(seed: int, orders: int = 3) -> None:
 
 
 def test_random_programs_in_any_order() -> None:
-    for seed in range(150):
+    for seed in range(200):
         check_program(seed)
 
 
