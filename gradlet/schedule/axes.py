@@ -26,6 +26,7 @@ class Axes:
         self._parts: dict[int, tuple[int, int]] = {}
         self._dims: dict[UOp, Dims] = {}
         self._loops: dict[UOp, tuple[tuple[Loop, ...], ...]] = {}
+        self._flat: dict[tuple[tuple[Loop, ...], ...], tuple[Loop, ...]] = {}
         self._shared: dict[Dims, tuple[tuple[Loop, ...], ...]] = {}
         self._apart: list[set[int]] = []  # atoms that occur together with an atom in some node
         self._renamed = contraction_operands(order)
@@ -61,7 +62,11 @@ class Axes:
 
     def loops(self, node: UOp) -> tuple[Loop, ...]:
         """All loops of a node in the order of its axes."""
-        return tuple([loop for axis in self.dims(node) for loop in axis])
+        dims = self.dims(node)
+        found = self._flat.get(dims)
+        if found is None:
+            found = self._flat[dims] = tuple([loop for axis in dims for loop in axis])
+        return found
 
     # atoms
     def _new(self, size: int) -> int:

@@ -11,6 +11,8 @@ from gradlet.graph.node import UOp
 from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op
 from gradlet.schedule.axes import Axes
 from gradlet.schedule.blocks import Frame
+from gradlet.schedule.hazards import operands
+from gradlet.schedule.moves import chain_to
 from gradlet.schedule.ranges import Loop, Lowered, RegionError, lower_kernel
 
 # Ops whose loops are those of their users.
@@ -91,27 +93,35 @@ class _Description:
         limits = [size for output in outputs for size in sizes.get(output, ()) if size is not None]
         stack: list[UOp] = limits + [places[output] for output in reversed(outputs)] + list(reversed(outputs))
         while stack:
-            node = stack[-1]
+            node = stack.pop()
             if node in numbers:
-                stack.pop()
                 continue
             place = places.get(node) if node not in own else None
-            sources = node.src if place is None or place is node else (place,)
+            if place is not None and place is not node:
+                sources: tuple[UOp, ...] = (place,)
+            elif node.op is Op.WRITE or node.op is Op.SCATTER:
+                sources = operands(node)  # what it overwrites is memory, not a value
+            else:
+                sources = node.src
             missing = [s for s in sources if s not in numbers]
             if missing:
-                stack.extend(reversed(missing))
+                stack.append(node)
+                missing.reverse()
+                stack += missing
                 continue
-            stack.pop()
             numbers[node] = len(rows)
             if not sources:
                 rows.append(self._leaf(node))
             elif place is not None:
                 rows.append(numbers[place])
-            else:
-                row: list[object] = [node.op, node.dtype, node.arg, *[numbers[s] for s in sources]]
-                if node.op not in _PLAIN:  # its loops and those of what it reads become ranges
-                    row += [self._dims(looped) for looped in (node, *sources)]
-                rows.append(tuple(row))
+            elif node.op in _PLAIN:
+                rows.append((node.op, node.dtype, node.arg, *[numbers[s] for s in sources]))
+            else:  # its loops and those of what it reads become ranges
+                loops = [self._dims(looped) for looped in (node, *sources)]
+                if node.op is Op.WRITE:
+                    chain = chain_to(node.src[1], node.src[0])
+                    loops += [self._dims(node.src[1]), tuple([(m.op, m.arg, m.src[1:]) for m in chain])]
+                rows.append((node.op, node.dtype, node.arg, *[numbers[s] for s in sources], *loops))
         for output in outputs:
             far = tuple([None if size is None else numbers[size] for size in sizes.get(output, ())])
             rows.append((numbers[output], numbers[places[output]], self._dims(output), far))
