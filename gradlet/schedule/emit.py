@@ -79,8 +79,7 @@ class Emitter:
         """The place of an in-place step, given where the version it overwrites is."""
         if node.op is Op.WRITE:
             return memory
-        view = node.src[0] if node.op is Op.SCATTER else self.steps.effects.places[node]
-        return replay(chain_to(view, version), memory)
+        return replay(chain_to(self.steps.effects.overwritten(node), version), memory)
 
     def resolve(self, node: UOp) -> UOp:
         """A movement chain over a step as the same chain over the step's memory."""
@@ -274,9 +273,15 @@ def unsafe_slots(lowered: Lowered) -> list[int]:
         address = stores[0].src[0]
         if len(stores) > 1 or any(n.src[0] is not address for n in mine) or len(mine) > 1:
             result.append(slot)
-        elif mine[0] not in set(toposort((stores[0].src[1],))):
+        elif mine[0] not in set(toposort((stores[0].src[1],))) or _is_read_in_other_loops(mine[0], stores[0], ast):
             result.append(slot)
     return result
+
+
+def _is_read_in_other_loops(load: UOp, store: UOp, ast: UOp) -> bool:
+    """Whether a store with other loops than the one that overwrites what is loaded needs it too: it may run later."""
+    others = [s for s in ast.src if s.ranges != store.ranges]
+    return bool(others) and load in toposort(others)
 
 
 def may_meet(element: UOp, boxes: Sequence[Box]) -> bool:

@@ -56,6 +56,12 @@ class Effects:
     places: dict[UOp, UOp]
     before: dict[UOp, list[UOp]]
 
+    def overwritten(self, node: UOp) -> UOp:
+        """The view, of its version, that an op goes over which writes in place."""
+        if node.op is Op.WRITE:
+            return node.src[1]
+        return node.src[0] if node.op is Op.SCATTER else self.places[node]
+
 
 def operands(node: UOp) -> tuple[UOp, ...]:
     """What an op reads as values; the base of a write is memory, not a value."""

@@ -298,7 +298,7 @@ def why_no_blocks(planner: Planner, kernels: Sequence[Kernel], values: dict[UOp,
     for kernel in kernels:
         for cell in kernel.cells:
             sizes.update(cell.loops)
-    shared = planner.shared(kernels, values)
+    shared = planner.shared(kernels)
     if shared:
         loops = [(a, sizes[a]) for a in planner.nesting(kernels) if a in shared and sizes[a] > 1]
         lanes = planner.lanes(kernels)

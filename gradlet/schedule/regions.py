@@ -83,7 +83,7 @@ class Planner:
         for kernel in kernels:
             for cell in kernel.cells:
                 sizes.update(cell.loops)
-        shared = self.shared(kernels, values)
+        shared = self.shared(kernels)
         if not shared:
             return None
         loops = [(a, sizes[a]) for a in self.nesting(kernels) if a in shared and sizes[a] > 1]
@@ -103,7 +103,7 @@ class Planner:
         return plan.time + plan.time * self.target.cores // (UNEVEN * plan.blocks.count)
 
     # legality
-    def shared(self, kernels: Sequence[Kernel], values: dict[UOp, Value]) -> Atoms:
+    def shared(self, kernels: Sequence[Kernel]) -> Atoms:
         """The loops that can be cut: parallel in every kernel, and every value is read, or changed, where it was made."""
         shared = self.parallel(kernels)
         made = {c.root for k in kernels for c in k.stored}
@@ -146,7 +146,7 @@ class Planner:
         for cell in kernel.stored:
             version = self.steps.versions.get(cell.root)
             if version is not None:
-                place = self.steps.effects.view_overwritten(cell.root)
+                place = self.steps.effects.overwritten(cell.root)
                 there = in_step[cell.root] & overwritten_atoms(place, version, cell.root, axes)
                 in_step[version] = in_step.get(version, there) & there
         for cell in reversed(kernel.cells):
