@@ -175,11 +175,15 @@ class Pricer:
 
     def _reads_in_step(self, writer: Cell, cells: Sequence[Cell]) -> bool:
         """Whether every reader of what `writer` overwrites reads exactly the element that is written then."""
+        version = self.steps.versions[writer.root]
+        if any(r.source is version for r in writer.reads):  # who computes the writer again reads the old version again
+            users = [c for c in cells if any(r.source is writer.root for r in c.reads)]
+            if any(c.reduce is not None or c.kept != writer.kept for c in users):
+                return False
         readers = self.readers.get(writer.root)
         if not readers:
             return True
         place = self.steps.effects.places.get(writer.root)
-        version = self.steps.versions[writer.root]
         for cell in cells:
             for step in cell.members:
                 if step not in readers:
