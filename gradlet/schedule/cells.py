@@ -70,6 +70,7 @@ class Cell:
         outer_work: work of an element of the root.
         contraction: whether operands of the reduce are used again along kept loops (matmul, convolution).
         evaluations: its steps, each counted once for every view it is evaluated at.
+        lane: the innermost loop of the root, along which it lies contiguous in memory.
         sequential: kept loops whose iterations run one after another.
     """
 
@@ -221,6 +222,7 @@ def describe(cell: Cell, steps: Steps, views: Views) -> None:
     if root.op is Op.WRITE:
         shown = root.src[1]
     cell.loops = dict(axes.loops(shown))
+    cell.lane = next(reversed(cell.loops), None)
     cell.out_points = prod(shown.shape)
     cell.kept = frozenset(cell.loops)
     cell.points = cell.out_points

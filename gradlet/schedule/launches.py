@@ -219,7 +219,7 @@ class LaunchSearch:
         if self.graph.position[first] > self.graph.position[second]:
             first, second = second, first
         a, b = self.drafts[first], self.drafts[second]
-        pair = Pair(a.shape, b.shape, b.layer - a.layer)
+        pair = (a.shape, b.shape, b.layer - a.layer)
         found = self.made.get(pair)
         if found is None:
             same = self.device(a.main[0]) == self.device(b.main[0])
@@ -237,7 +237,7 @@ class LaunchSearch:
         target = self.planner(a.main[0]).target
         if target.scratch_bytes == 0 or len(a.kernels) + len(b.kernels) > MAX_BODIES or self.is_copy(a, b):
             return None
-        if self.arguments(a, b) > target.max_args:
+        if self.arguments(a, b) > target.max_args or self.keeps_copy_from_reader(a, b):
             return None
         found = [way for way in self.ways(a, b).values() if way is not None]
         return min(found, key=lambda draft: draft.price, default=None)
@@ -245,6 +245,14 @@ class LaunchSearch:
     def ways(self, a: Draft, b: Draft) -> dict[str, Draft | None]:
         """Each way to start two launches, the earlier one first, together; None where it is illegal."""
         return {"region": self._region(a, b), "tail": self._tail(a, b), "staging": self._staging(a, b)}
+
+    def keeps_copy_from_reader(self, a: Draft, b: Draft) -> bool:
+        """Whether one is a copy of an operand that the other does not read: with its reader it may need no memory."""
+        for draft, other in ((a, b), (b, a)):
+            alone = len(draft.kernels) == 1 and self.is_staging(draft.main[0])
+            if alone and not self.depends(other.kernels, draft.main):
+                return True
+        return False
 
     def is_copy(self, *drafts: Draft) -> bool:
         """Whether one of them is a copy between devices, which no kernel does."""
@@ -333,7 +341,7 @@ class LaunchSearch:
     def merge(self, first: int, second: int, pair: Pair) -> bool:
         """Start two launches together, unless they have changed or a cycle forbids it."""
         a, b = self.drafts[first], self.drafts[second]
-        if not (a.alive and b.alive) or (a.shape, b.shape) != (pair.first, pair.second):
+        if not (a.alive and b.alive) or (a.shape, b.shape) != pair[:2]:
             return False
         _, layer, made = self.made[pair]
         if made is None or not self.graph.merge(first, second):

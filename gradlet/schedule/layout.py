@@ -14,7 +14,7 @@ from math import prod
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import MOVEMENT, AxesArg, Op, ShapeArg
+from gradlet.ops.op import MOVEMENT, AxesArg, Op, ReduceAxesArg, ShapeArg
 from gradlet.schedule.clean import find_devices, rebuild
 from gradlet.schedule.moves import reshape
 from gradlet.target.target import Target
@@ -26,20 +26,58 @@ MIN_ROWS = 64
 def lay_out_operands(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
     """The graph with the factors of large matrix products copied where their order in memory is a bad one."""
     order = toposort((root,))
-    if not any(n.op is Op.REDUCE_AXES and _is_product(n) for n in order):
+    if not any(n.op is Op.REDUCE_AXES and n.src[0].op in (Op.MUL, Op.ADD) for n in order):
         return root
     devices = find_devices(order)
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is not Op.REDUCE_AXES or not _is_product(node):
+        if node.op is not Op.REDUCE_AXES or src[0].op not in (Op.MUL, Op.ADD):
             return None
         target = target_of(devices.get(node, default_device))
         if target.kind != "cpu":
             return None
         same = mk(node.op, node.dtype, src, node.arg)
-        return _lay_out(same, target) if _is_product(same) else same
+        if _is_product(same):
+            return _lay_out(same, target)
+        turned = _contracted_last(same)
+        if turned is None:
+            return same
+        laid = _lay_out(turned, target)
+        return same if laid is turned else reshape(laid, same.shape)
 
     return rebuild(root, change)
+
+
+def _contracted_last(node: UOp) -> UOp | None:
+    """A sum of products over other axes as one over the last axis: the gradient of a weight sums over rows."""
+    product, axes = node.src[0], node.arg.axes
+    if node.arg.op is not Op.ADD or node.arg.limited or product.op is not Op.MUL:
+        return None
+    if product.src[0].op is not Op.EXPAND or product.src[1].op is not Op.EXPAND:
+        return None
+    shape = product.shape
+    outputs = [axis for axis in range(len(shape)) if axis not in axes and shape[axis] != 1]
+    if len(outputs) < 2:
+        return None
+    column = outputs[-1]
+    one, other = product.src[0].src[0], product.src[1].src[0]
+    left, right = (one, other) if one.shape[column] == 1 else (other, one)
+    if left.shape[column] != 1 or any(left.shape[a] != shape[a] or right.shape[a] != shape[a] for a in axes):
+        return None
+    if right.shape[column] != shape[column] or any(right.shape[a] != 1 for a in outputs[:-1]):
+        return None
+    ones = [axis for axis in range(len(shape)) if axis not in axes and shape[axis] == 1]
+    order = AxesArg((*ones, *outputs, *axes))
+    depth = prod(shape[a] for a in axes)
+
+    def turn(factor: UOp) -> UOp:
+        moved = mk(Op.PERMUTE, factor.dtype, (factor,), order)
+        return reshape(moved, (*[factor.shape[a] for a in outputs], depth))
+
+    full = ShapeArg((*[shape[a] for a in outputs], depth))
+    factors = tuple([mk(Op.EXPAND, f.dtype, (turn(f),), full) for f in (left, right)])
+    both = mk(Op.MUL, product.dtype, factors, None)
+    return mk(node.op, node.dtype, (both,), ReduceAxesArg(Op.ADD, (len(outputs),)))
 
 
 def _products(node: UOp) -> list[UOp]:
@@ -79,6 +117,8 @@ def _is_factored(product: UOp) -> bool:
 
 def _lay_out(node: UOp, target: Target) -> UOp:
     products = _products(node)
+    if not _is_product(node):
+        return node
     laid = [_lay_out_factors(product, target) for product in products]
     if laid == products:
         return node

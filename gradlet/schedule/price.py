@@ -25,6 +25,8 @@ CONTRACTION_FRACTION: Final = 2
 ALONE: Final = 2
 # Partial results of so many elements each are a cut that stays.
 LONG: Final = 16
+# Bytes of a result that may be written in any order.
+SMALL_RESULT: Final = 1 << 14
 # Steps that take nothing else into their kernel than what they read.
 ALONE_OPS: Final = frozenset({Op.SCATTER, Op.COPY, Op.MERGE, Op.LARGEST})
 # A kernel writes out at most this many steps, each counted once for every index it is evaluated at.
@@ -144,6 +146,8 @@ class Pricer:
             return Reason.CODE
         if any(self._is_cut_for_a_reason(c, inside) for c in cells):
             return Reason.CUT_REDUCTION
+        if any(_transposed(a, b) for i, a in enumerate(stored) for b in stored[i + 1 :]):
+            return Reason.TRANSPOSED
         contractions = [c for c in cells if c.contraction]
         if contractions:
             if len(contractions) > 1:
@@ -331,6 +335,13 @@ class Pricer:
         compute = compute * target.cores // used
         # Arithmetic hides behind memory traffic only in part.
         return max(compute, memory) + min(compute, memory) // 2
+
+
+def _transposed(first: Cell, second: Cell) -> bool:
+    """Whether two large results share their loops and are contiguous along different ones."""
+    if first.lane == second.lane or min(first.out_bytes, second.out_bytes) < SMALL_RESULT:
+        return False
+    return first.lane in second.kept and second.lane in first.kept
 
 
 def count_runs(
