@@ -260,7 +260,7 @@ class Search:
         if first > second:
             first, second = second, first
         a, b = self.kernels[first], self.kernels[second]
-        pair = Pair(a.shape, b.shape, b.layer - a.layer)
+        pair = (a.shape, b.shape, b.layer - a.layer)
         gain = self.gains.get(pair)
         if gain is None:
             gain = 0
@@ -276,7 +276,7 @@ class Search:
     def merge(self, first: int, second: int, pair: Pair) -> bool:
         """Merge `second` into `first`, unless they have changed or a cycle forbids it."""
         a, b = self.kernels[first], self.kernels[second]
-        if not (a.alive and b.alive) or (a.shape, b.shape) != (pair.first, pair.second):
+        if not (a.alive and b.alive) or (a.shape, b.shape) != pair[:2]:
             return False
         if not self.graph.merge(first, second):
             return False

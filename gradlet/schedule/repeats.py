@@ -32,6 +32,8 @@ VERSION: Final = 1
 BEFORE: Final = 2
 FIRST_MET: Final = 3
 
+# Two kernels or launches, by their shapes and how many layers the second is further on: all such pairs are alike.
+Pair = tuple[int, int, int]
 Reference = tuple[int, int]  # the number of another cell, and what there is between the two; -1 - that seen from there
 
 
@@ -41,14 +43,6 @@ class Run(NamedTuple):
     begin: int
     end: int
     period: int
-
-
-class Pair(NamedTuple):
-    """Two things, by their shapes and how many layers the second is further on."""
-
-    first: int
-    second: int
-    away: int
 
 
 class Repeats:
