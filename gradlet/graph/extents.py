@@ -420,7 +420,9 @@ def _skip_past(index: UOp, axis: int, size: UOp) -> UOp:
 def _skip_from(index: UOp, size: UOp) -> UOp:
     """Row numbers, those of rows from the size on outside every table."""
     wide = index.cast(dtypes.int64)
-    inside = mk(Op.CMPLT, dtypes.bool, (wide, size.cast(dtypes.int64)))
+    count = mk(Op.RESHAPE, dtypes.int64, (size.cast(dtypes.int64),), ShapeArg((1,) * len(index.shape)))
+    count = mk(Op.EXPAND, dtypes.int64, (count,), ShapeArg(index.shape))
+    inside = mk(Op.CMPLT, dtypes.bool, (wide, count))
     return mk(Op.WHERE, wide.dtype, (inside, wide, UOp.const(wide.dtype, -1)))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Self, TypeVar
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
-from gradlet.ops.arguments import axis_number, integer, integers, pairs, sizes
+from gradlet.ops.arguments import axis_number, has_size, integer, integers, pairs, sizes
 from gradlet.ops.math import MathMixin
 from gradlet.ops.movement import operand
 
@@ -347,6 +347,11 @@ class RearrangeMixin(MathMixin):
                 raise ShapeError(f"cat: shapes {first} and {part.shape} may differ on axis {axis} only")
         if not first:
             raise ShapeError("cat: tensors without axes cannot be joined; use stack")
+        if len(parts) > 1 and has_size([p.shape[axis] for p in parts]):
+            raise ShapeError(
+                f"cat: a size on axis {axis} of {first} and the others is known only at launch, so that where the next "
+                "one begins is not fixed; write both into one tensor of fixed size instead, as in x[n : n + 4] = part"
+            )
         filled = [p for p in parts if p.shape[axis]] or parts[:1]
         parts = list(filled[0].same_dtype(filled[1:]))
         if len(parts) == 1:

@@ -24,6 +24,10 @@ def limited_box(part: Any, size: int, axis: int) -> tuple[int, int, UOp] | None:
     """
     if not isinstance(part, slice):
         return None
+    if isinstance(size, Size):
+        raise IndexingError(
+            f"slice on axis {axis}: its size {size} is known only at launch; take one slice of the whole"
+        )
     start = _node(0 if part.start is None else part.start, axis)
     stop = _node(size if part.stop is None else part.stop, axis)
     if start.op is not Op.CONST or size_form(stop) is None or part.step not in (None, 1):

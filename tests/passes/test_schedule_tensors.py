@@ -55,6 +55,34 @@ CASES: dict[str, list[tuple[str, str]]] = {
 """,
         ),
     ],
+    "write out sizes": [
+        (
+            """
+%0 = BUFFER float32 [number=1, size=12, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(4, 3)]
+%2 = VARIABLE index [name='n', low=0, high=4]
+%3 = LIMIT float32 (%1, %2) [axis=0, filled=False]
+%4 = EXP2 float32 (%3)
+%5 = REDUCE_AXES float32 (%4) [op=ADD, axes=(0,)]
+%6 = LIMIT float32 (%4, %2) [axis=0, filled=True]
+%7 = SINK void (%5, %6) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER float32 [number=1, size=12, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(4, 3)]
+%2 = EXP2 float32 (%1)
+%3 = VARIABLE index [name='n', low=0, high=4]
+%4 = REDUCE_AXES float32 (%2, %3) [op=ADD, axes=(0,), limited=(0,)]
+%5 = CONST bool [True]
+%6 = RESHAPE bool (%5) [shape=(1, 1)]
+%7 = EXPAND bool (%6) [shape=(4, 3)]
+%8 = LIMIT bool (%7, %3) [axis=0, filled=True]
+%9 = CONST float32 [0.0]
+%10 = WHERE float32 (%8, %2, %9)
+%11 = SINK void (%4, %10) [name='schedule', opts=None]
+""",
+        ),
+    ],
     "keep bases whole": [
         (
             """
