@@ -253,8 +253,19 @@ class RandomMixin(StatsMixin):
         running = rows.cumsum(1)
         total = running.shrink((None, (rows.shape[1] - 1, rows.shape[1])))
         point = self.rand(rows.shape[0], num_samples, dtype=rows.dtype, device=self.place).mul(total)
-        found = (running.unsqueeze(1) <= point.unsqueeze(2)).sum(2)
-        return found.reshape(self.shape[:-1] + (num_samples,))
+        return running._count_up_to(point).reshape(self.shape[:-1] + (num_samples,))
+
+    def _count_up_to(self, point: Self) -> Self:
+        """How many numbers of each ascending row are at most each point of that row, found by halving, as int64."""
+        size = self.shape[1]
+        count = point.const_like(0, dtype=dtypes.int64)
+        step = 1 << (size.bit_length() - 1)
+        while step:
+            more = count.add(step)
+            reached = (self.gather_rows(more.sub(1), 1) <= point).bitwise_and(more.lt(size + 1))
+            count = reached.where(more, count)
+            step //= 2
+        return count
 
 
 def threefry2x32(key0: Any, key1: Any, counter0: Any, counter1: Any) -> tuple[Any, Any]:

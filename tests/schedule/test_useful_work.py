@@ -23,8 +23,8 @@ from gradlet import Tensor
 from gradlet.schedule.calls import KernelCall
 from gradlet.schedule.traffic import traffic_of
 
-# A key that is ordered like a float: is it zero, is it NaN, the sign spread over the bits (shift, or, exclusive or); then
-# shifted and joined with its place, so that it is like no other.
+# A key that is ordered like a float: is it zero, is it NaN, the sign spread over the bits (shift, or, exclusive or).
+# It is then shifted and joined with its place, so that it is like no other.
 KEY = 7
 
 
@@ -75,6 +75,12 @@ def test_no_more_than_twice_the_ideal(name: str) -> None:
     assert task.ideal // 2 <= done <= 2 * task.ideal, done / task.ideal
     assert len(calls) <= task.launches
     assert sum(1 if c.ast.src[0].op.name == "STORE" else len(c.ast.src) for c in calls) <= task.bodies
+
+
+def test_a_sample_is_looked_up_not_compared_with_all_weights() -> None:
+    weights = held(np.ones(4096, np.float32))
+    few, many = [operations(weights.multinomial(n, replacement=True)) for n in (64, 1088)]
+    assert many - few < 1024 * 400  # random bits, and a few steps for each of the 13 halvings
 
 
 GROWTH: dict[str, tuple[Callable[[Tensor], list[Tensor]], float]] = {
