@@ -149,12 +149,12 @@ def _lower(node: UOp, context: Context) -> UOp:
 
 def _needed_sizes(node: UOp, context: Context) -> Mapping[UOp, Extents]:
     """How far steps are needed that are not needed in full."""
-    order = toposort((node,))
+    order = toposort(node.src)
     if not any(n.op is Op.REDUCE_AXES and n.arg.limited for n in order) and not context.sizes:
         return {}
     assert context.effects is not None
     wanted = [(new, context.sizes.get(old, ())) for old, new in zip(context.asked, node.src, strict=True)]
-    return needed_sizes(values_only(order, node.src)[:-1], wanted, context.effects.versions.keys())
+    return needed_sizes(values_only(order, node.src), wanted, context.effects.versions.keys())
 
 
 def _result(node: UOp, emitter: Emitter, default_device: str) -> UOp:

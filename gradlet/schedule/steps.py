@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op
 from gradlet.schedule.axes import Axes
@@ -33,6 +34,16 @@ class Work:
     replayed: int = 0
 
 
+def is_number(node: UOp) -> bool:
+    """Whether a node is arithmetic on values of variables: memory cannot hold it, so every kernel computes it itself."""
+    return node.dtype is dtypes.index and node.op in ELEMENTWISE
+
+
+def is_step(node: UOp) -> bool:
+    """Whether a node does work that a kernel is made for."""
+    return node.op not in MOVEMENT and node.op not in SCALAR_LEAVES and node.op is not Op.BUFFER and not is_number(node)
+
+
 class Steps:
     """A graph as steps.
 
@@ -51,13 +62,14 @@ class Steps:
         nodes = values_only(toposort(wanted), wanted)
         self.work = Work()
         self.effects = effects
-        self.order = [n for n in nodes if n.op not in MOVEMENT and n.op not in SCALAR_LEAVES and n.op is not Op.BUFFER]
+        self.order = [n for n in nodes if is_step(n)]
         present = set(self.order)
         self.axes = Axes(nodes)
         self.reads: dict[UOp, list[tuple[UOp, UOp]]] = {}
         self.users: dict[UOp, list[UOp]] = {n: [] for n in self.order}
         for node in self.order:
             pairs = [(operand, root_of(operand)) for operand in operands(node)]
+            pairs = [(operand, root) for operand, root in pairs if not is_number(root)]
             self.reads[node] = pairs
             for source in dict.fromkeys([root for _, root in pairs]):
                 if source in present:

@@ -14,7 +14,7 @@ from math import prod
 
 import pytest
 
-from gradlet import Tensor
+from gradlet import Tensor, Variable
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp
 from gradlet.schedule import columns, emit, fuse, launches, layout, regions
@@ -39,6 +39,7 @@ class Program:
         self.mixed = Tensor.empty(self.n, self.m, dtype=self.random.choice(["int32", "bool", "int8", "float32"]))
         self.bases = [Tensor.empty(self.n, self.m) for _ in range(2)]
         self.results: list[Tensor] = []
+        self.variables = 0
         kinds = [name for name in dir(self) if name.startswith("op_")]
         chosen = self.random.sample(kinds, self.random.randint(3, len(kinds)))
         for _ in range(self.random.randint(3, 12)):
@@ -228,6 +229,51 @@ class Program:
     def op_small(self, x: Tensor) -> Tensor:
         """A value of one element that others need."""
         return x * (x.sum() * 0.01 + x.max())
+
+    def op_gradient(self, x: Tensor) -> Tensor:
+        """What a norm or a product owes to its operand, with the sums for weights."""
+        kind = self.random.randrange(3)
+        if kind == 0:
+            made = x.layernorm(1) * self.square[0].reshape(1, self.m)
+        elif kind == 1:
+            made = (x @ self.square).relu()
+        else:
+            made = x.softmax(1)
+        first, second = made.gradient(x, self.square, gradient=self.pick()) if kind != 2 else (None, None)
+        if first is None or second is None:
+            (first,) = made.gradient(x, gradient=self.pick())
+            return first
+        self.results.append(second)
+        return first
+
+    def op_conv_gradient(self, x: Tensor) -> Tensor:
+        if self.n < 3 or self.m < 3:
+            return x
+        image, taps = x.reshape(1, 1, self.n, self.m), self.square[:3, :3].reshape(1, 1, 3, 3)
+        made = image.pad((1, 1, 1, 1)).conv2d(taps)
+        first, second = made.gradient(image, taps, gradient=self.pick().reshape(1, 1, self.n, self.m))
+        self.results.append(second)
+        return first.reshape(self.n, self.m)
+
+    def op_variable(self, x: Tensor) -> Tensor:
+        """Positions and sizes that are known only at launch."""
+        self.variables += 1
+        low = self.random.randrange(self.n)
+        position = Variable(f"p{self.variables}", 0, self.n - 1).bind(low)
+        kind = self.random.randrange(5)
+        if kind == 0:
+            return x * x[position].reshape(1, self.m)
+        if kind == 1:
+            return x + x[: position + 1].sum(0).reshape(1, self.m)
+        if kind == 2:
+            return x - x[: position + 1].max(0).reshape(1, self.m)
+        base = self.random.choice(self.bases)
+        old = base * 2
+        base[position] = x[0]
+        if kind == 3:
+            return base + x
+        self.results.append(old)
+        return base + old[: position + 1].sum(0).reshape(1, self.m)
 
     def op_zero(self, x: Tensor) -> Tensor:
         return x + x[:, :0].sum(1, keepdim=True)

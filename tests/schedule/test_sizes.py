@@ -1,0 +1,34 @@
+"""Sizes and positions that are known only at launch: how far loops run, and numbers that no memory holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradlet import Tensor, Variable
+from gradlet.base.settings import Context
+from tests.schedule.helpers import check
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("value", [0, 1, 2])
+def test_a_value_needed_in_part_and_in_full_is_computed_in_full(level: int, value: int) -> None:
+    size = Variable("size", 0, 2).bind(value)
+    product = Tensor.empty(3, 3) @ Tensor.empty(3, 3)
+    kept = Tensor.empty(3, 3).contiguous()
+    with Context(FUSE=level, SCHEDULE_CACHE=0):
+        for x in (product, kept):
+            check([(x - x[: size + 1].max(0).reshape(1, 3)).uop])
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("count", [2, 12])
+def test_every_kernel_computes_positions_itself(level: int, count: int) -> None:
+    position = Variable("position", 0, 2).bind(1) + 1
+    results: list[Tensor] = []
+    for i in range(count):
+        x = Tensor.empty(4, 5 + i)
+        read = x[position] + x[:position].sum(0)
+        x[position] = x[0] * 2
+        results += [read, x]
+    with Context(FUSE=level, SCHEDULE_CACHE=0):
+        check([t.uop for t in results])
