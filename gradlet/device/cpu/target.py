@@ -14,6 +14,11 @@ from gradlet.target.target import AVX2, AVX512, NEON, SSE, Target, by_name, scra
 
 # What a processor must report to run the code of each level (`x86-64-v4` and `x86-64-v3`), beside the one before.
 _NEEDS_AVX512 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+# Regions use at most one part in so many of a thread's stack.
+STACK_SHARE = 4
+# What threads get where the limit says nothing: without a limit on Linux, and on other systems.
+UNLIMITED_STACK = 2 << 20
+OTHER_STACK = 512 << 10
 _NEEDS_AVX2 = ("avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 
 
@@ -58,7 +63,7 @@ def _target(asked: str, cores: int, use_facts: bool) -> Target:
         llc_bytes=llc or base.llc_bytes, flops_per_second=base.flops_per_second // base.cores * cores,
         bytes_per_second=min(4, cores) * base.core_bytes_per_second,
         l2_bytes_per_second=base.l2_bytes_per_second // base.cores * cores,
-        scratch_bytes=scratch_of(l2 or base.l2_bytes),
+        scratch_bytes=min(scratch_of(l2 or base.l2_bytes), stack_bytes() // STACK_SHARE),
     )  # fmt: skip
     measured = facts.recall(base.name, cores) if use_facts else None
     return target if measured is None else replace(target, **measured.rounded()._asdict())
@@ -90,6 +95,16 @@ def runnable() -> tuple[str, ...]:
         if all(has.get(f) for f in _NEEDS_AVX512):
             names.insert(0, AVX512.name)
     return tuple(names)
+
+
+def stack_bytes() -> int:
+    """Bytes of stack that a thread of this process has: scratch memory of a region lies there."""
+    if platform.system() != "Linux":
+        return OTHER_STACK
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    return UNLIMITED_STACK if limit == resource.RLIM_INFINITY else int(limit)
 
 
 @cache
