@@ -1,6 +1,11 @@
+"""The target of this machine."""
+
+from __future__ import annotations
+
+import pytest
 
 
-def test_scratch_fits_the_stack_of_a_thread(monkeypatch):
+def test_scratch_fits_the_stack_of_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     import resource
 
     from gradlet.device.cpu import target as cpu_target
