@@ -321,19 +321,8 @@ def why_no_blocks(planner: Planner, kernels: Sequence[Kernel], values: dict[UOp,
         return Refusal("region", Reason.NO_COMMON_LOOP)
     if planner.overwrites_unread(kernels):
         return Refusal("region", Reason.OLD_VALUES)
-    lost = unaligned(planner, kernels, values, common)
+    lost = common - planner.in_step(kernels, common)
     return Refusal("region", Reason.OTHER_BLOCK, axes_words(axis_sizes(planner, kernels, lost)))
-
-
-def unaligned(planner: Planner, kernels: Sequence[Kernel], values: dict[UOp, Value], common: Atoms) -> Atoms:
-    """Of the loops that all kernels have, those along which one reads what another iteration made."""
-    aligned = common
-    for kernel in kernels:
-        own = {c.root for c in kernel.cells}
-        for source, atoms in planner.aligned(kernel).items():
-            if source in values and source not in own:
-                aligned = aligned & atoms
-    return common - aligned
 
 
 def axis_sizes(planner: Planner, kernels: Sequence[Kernel], loops: Atoms) -> list[int]:

@@ -105,14 +105,17 @@ class Planner:
     # legality
     def shared(self, kernels: Sequence[Kernel]) -> Atoms:
         """The loops that can be cut: parallel in every kernel, and every value is read, or changed, where it was made."""
-        shared = self.parallel(kernels)
+        return NOTHING if self.overwrites_unread(kernels) else self.in_step(kernels, self.parallel(kernels))
+
+    def in_step(self, kernels: Sequence[Kernel], loops: Atoms) -> Atoms:
+        """Of some loops those along which every value is read, or changed, where it was made."""
         made = {c.root for k in kernels for c in k.stored}
         for kernel in kernels:
             own = {c.root for c in kernel.cells}
             for source, atoms in self.aligned(kernel).items():
                 if source in made and source not in own:
-                    shared = shared & atoms
-        return NOTHING if self.overwrites_unread(kernels) else shared
+                    loops = loops & atoms
+        return loops
 
     def parallel(self, kernels: Sequence[Kernel]) -> Atoms:
         """The loops that run in parallel in every kernel."""

@@ -206,13 +206,13 @@ def gram(rows: int) -> UOp:
 
 
 def test_a_product_and_its_transpose() -> None:
-    schedule, explanation = explained([gram(512)])
+    schedule, explanation = explained([gram(96)])
     assert len(schedule.calls) == 2
     assert only(explanation).reason is Reason.TWO_CONTRACTIONS
     region = between(explanation.unmerged, "1", "2")["region"]
-    assert region.words == "illegal: a block reads what another block makes (axis of 512)"
+    assert region.words == "illegal: a block reads what another block makes (axis of 96)"
     # Nothing forbids it where the second factor is something else: rows then only need themselves.
-    product = matmul(matmul(tensor(512, 64), tensor(64, 256)), tensor(256, 512))
+    product = matmul(matmul(tensor(96, 64), tensor(64, 256)), tensor(256, 96))
     _, explanation = explained([product])
     assert not [p for p in explanation.unmerged if p.refusals[0].reason is Reason.OTHER_BLOCK]
 
@@ -373,7 +373,7 @@ def test_text_names_every_launch_and_kernel() -> None:
 
 
 def test_limit_and_sort() -> None:
-    _, explanation = explained([gram(512)])
+    _, explanation = explained([gram(96)])
     first, second = explanation.launches
     large = max((first, second), key=lambda launch: launch.traffic.bytes)
     small = min((first, second), key=lambda launch: launch.traffic.bytes)
