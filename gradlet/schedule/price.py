@@ -265,7 +265,7 @@ class Pricer:
         nest = list(stored[0].loops)
         runs = count_runs(cells, places, outer)
         work = 0
-        reading: dict[object, dict[tuple[int, Atoms], None]] = {}
+        reading: dict[object, dict[tuple[int, Atoms], int]] = {}  # loop nests, and how often each runs
         largest: dict[object, tuple[int, Atoms]] = {}
         for cell in cells:
             mine = places[cell.number]
@@ -282,13 +282,15 @@ class Pricer:
                     largest[read.source] = (read.bytes, read.atoms)
                 where = reading.setdefault(read.source, {})
                 if read.inside:
-                    where[(depth[cell.number], frozenset(cell.loops))] = None
+                    key = (depth[cell.number], frozenset(cell.loops))
+                    where[key] = max(where.get(key, 0), runs[cell.number])
                 else:
-                    where.update(dict.fromkeys(mine))
+                    for key, place in mine.items():
+                        where[key] = max(where.get(key, 0), runs[place.user])
         traffic = sum(c.out_bytes for c in stored)
         for source, (count, atoms) in largest.items():
             slab = count // max(1, prod([sizes[a] for a in outer & atoms]))
-            passes = 1 if slab <= self.target.l2_bytes // 2 else len(reading[source])
+            passes = 1 if slab <= self.target.l2_bytes // 2 else sum(reading[source].values())
             traffic += count * passes
         width = prod([sizes[a] for a in outer])
         contraction = any(c.contraction for c in cells)
