@@ -26,7 +26,7 @@ from gradlet.schedule.moves import (
     unmove,
     whole_root_of,
 )
-from gradlet.schedule.overwrites import read_box, scatter_of, shorten
+from gradlet.schedule.overwrites import MOST_VERSIONS, read_box, scatter_of, shorten
 
 _WRITING: Final = 1 << Op.WRITE | 1 << Op.SCATTER
 # A write of at most this part of a version is undone for readers that come after it, rather than kept out of place.
@@ -420,10 +420,11 @@ class _Attempt:
                     needs[node].append(version)
         writer_of = {version: op for op, version in self.memory.items()}
         self.before = {op: [] for op in self.memory}
+        known: dict[UOp, Box | None] = {}
         for version, nodes in readers.items():
             for node in nodes:
                 boxes = [read_box(node, s, version) for s in operands(node) if root_of(s) is version]
-                writer = first_to_meet(boxes, version, writer_of)
+                writer = first_to_meet(boxes, version, writer_of, known)
                 if writer is not None and writer is not node:
                     self.before[writer].append(node)
         # A result is a view of memory: nothing may overwrite what it shows afterwards.
@@ -431,7 +432,7 @@ class _Attempt:
             result = self.new[wanted]
             version = root_of(result)
             if version in writer_of:
-                writer = first_to_meet([box_of(result, version)], version, writer_of)
+                writer = first_to_meet([box_of(result, version)], version, writer_of, known)
                 if writer is not None:
                     return self.culprit(writer)
         if not self.before:
@@ -449,21 +450,36 @@ class _Attempt:
         return self.olds[op][0]
 
 
-def first_to_meet(boxes: Sequence[Box], version: UOp, writer_of: dict[UOp, UOp]) -> UOp | None:
-    """The first in-place op over a version, or over one that comes from it, that may change one of these elements."""
-    same_memory = True  # whether element numbers still mean what they mean in `version`
-    while version in writer_of:
-        op = writer_of[version]
-        if op.op is Op.WRITE:
-            changed = box_of(op.src[1], op.src[0])
-        elif op.op is Op.SCATTER and root_of(op.src[0]) is version:
-            changed = row_box(op.src[0], op.src[1], version)
-        else:
+def first_to_meet(
+    boxes: Sequence[Box], version: UOp, writer_of: dict[UOp, UOp], known: dict[UOp, Box | None]
+) -> UOp | None:
+    """The first in-place op over a version, or over one that comes from it, that may change one of these elements.
+
+    `known` keeps what each op changes.
+    """
+    for step in range(MOST_VERSIONS):
+        op = writer_of.get(version)
+        if op is None:
+            return None
+        if op not in known:
+            known[op] = changed_box(op)
+        changed = known[op]
+        if changed is None or (op.op is Op.SCATTER and (step or root_of(op.src[0]) is not version)):
             return op
-        if not same_memory or not all(disjoint(changed, box) for box in boxes):
+        if not all(disjoint(changed, box) for box in boxes):
             return op
-        same_memory = op.op is Op.WRITE
+        if op.op is Op.SCATTER:  # its result counts the elements in another order
+            return writer_of.get(op)
         version = op
+    return writer_of.get(version)
+
+
+def changed_box(op: UOp) -> Box | None:
+    """The elements of its version that an in-place op changes; None for all of them."""
+    if op.op is Op.WRITE:
+        return box_of(op.src[1], op.src[0])
+    if op.op is Op.SCATTER and not op.arg.batch:
+        return row_box(op.src[0], op.src[1], root_of(op.src[0]))
     return None
 
 

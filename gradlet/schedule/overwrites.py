@@ -13,6 +13,8 @@ from gradlet.schedule.boxes import Box, box_of, covers, disjoint, layout_of, row
 from gradlet.schedule.moves import BIJECTIVE, chain_to, expand_scalar, materialised_shape, replay, root_of, unmove
 
 _WRITE_BIT: Final = 1 << Op.WRITE
+# A read is compared with at most this many writes before and after it; with the next one it is taken to have to do.
+MOST_VERSIONS: Final = 64
 
 
 def scatter_of(write: UOp) -> UOp | None:
@@ -65,30 +67,38 @@ def shorten(roots: Sequence[UOp], readers: Collection[UOp]) -> list[UOp]:
 def _pass_by(roots: Sequence[UOp]) -> list[UOp]:
     """Every read of elements that a write does not change, as a read of what was there before."""
     new: dict[UOp, UOp] = {}
+    boxes: dict[UOp, Box] = {}
     for node in toposort(roots):
         src = tuple([new[s] for s in node.src])
         if node.op is Op.WRITE:
-            src = (src[0], replay(chain_to(node.src[1], node.src[0]), src[0]), src[2])
-        changed = node if src == node.src else mk(node.op, node.dtype, src, node.arg)
-        if node.op in MOVEMENT and changed.mask & _WRITE_BIT:
-            changed = _oldest(changed, changed)
-        elif node.op is Op.GATHER and src[0].mask & _WRITE_BIT:
-            table = _oldest(changed, src[0])
-            if table is not src[0]:
-                changed = mk(Op.GATHER, changed.dtype, (table, src[1]), node.arg)
-        new[node] = changed
-    return [new[r] for r in roots]
+            view = replay(chain_to(node.src[1], node.src[0]), src[0])
+            src = (src[0], view, _oldest(node, src[2], boxes))
+        elif node.op not in MOVEMENT and node.mask & _WRITE_BIT:
+            src = tuple([_oldest(node, s, boxes, number) for number, s in enumerate(src)])
+        new[node] = node if src == node.src else mk(node.op, node.dtype, src, node.arg)
+    return [_oldest(r, new[r], boxes) if r.op in MOVEMENT else new[r] for r in roots]
 
 
-def _oldest(node: UOp, operand: UOp) -> UOp:
-    """An operand of a node over the oldest version that still has what the node reads."""
+def _oldest(node: UOp, operand: UOp, boxes: dict[UOp, Box], number: int = -1) -> UOp:
+    """An operand (by its number) of a node over the oldest version that still has what the node reads."""
+    if operand.op not in MOVEMENT and not (node.op is Op.GATHER and number == 0):
+        return operand
     bottom = root_of(operand)
-    while bottom.op is Op.WRITE and root_of(bottom.src[0]).op in (Op.BUFFER, Op.WRITE):
-        if not disjoint(read_box(node, operand, bottom), written_box(bottom)):
+    if bottom.op is not Op.WRITE:
+        return operand
+    by_row = node.op is Op.GATHER and number == 0 and not batch_axes(node.arg)
+    box = row_box(operand, node.src[1], bottom) if by_row else box_of(operand, bottom)
+    chain = chain_to(operand, bottom)
+    oldest = bottom
+    for _ in range(MOST_VERSIONS):
+        if oldest.op is not Op.WRITE or root_of(oldest.src[0]).op not in (Op.BUFFER, Op.WRITE):
             break
-        operand = replay(chain_to(operand, bottom), bottom.src[0])
-        bottom = root_of(operand)
-    return operand
+        if oldest not in boxes:
+            boxes[oldest] = written_box(oldest)
+        if not disjoint(box, boxes[oldest]):
+            break
+        oldest = oldest.src[0]
+    return operand if oldest is bottom else replay(chain, oldest)
 
 
 def _drop_covered(roots: Sequence[UOp], readers: Collection[UOp]) -> dict[UOp, UOp]:

@@ -11,7 +11,8 @@ from gradlet.base.dtype import dtypes
 from gradlet.graph.evaluate import evaluate
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import Op
-from gradlet.schedule.boxes import box_of, disjoint, whole
+from gradlet.schedule import overwrites
+from gradlet.schedule.boxes import Box, box_of, disjoint, whole
 from gradlet.schedule.hazards import place_writes
 from gradlet.schedule.moves import root_of
 from gradlet.schedule.overwrites import read_around, scatter_of, shorten, written_box
@@ -138,3 +139,27 @@ def test_who_reads_around_a_write_does_not_wait_for_it() -> None:
     assert list(effects.before.values()) == [[]]
     waiting = place_writes([scores(shrink(appended, (0, 6), (0, 4))), appended])
     assert writes_in(waiting.roots[0]) == 1 and writes_in(effects.roots[0]) == 0
+
+
+def test_long_chains_of_writes_are_compared_with_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work of placing writes grows with their number, not with its square."""
+    calls = 0
+
+    def counting(first: Box, second: Box) -> bool:
+        nonlocal calls
+        calls += 1
+        return disjoint(first, second)
+
+    monkeypatch.setattr(overwrites, "disjoint", counting)
+    asked: list[int] = []
+    for count in (200, 400):
+        calls = 0
+        t = tensor(count, 4)
+        reads = []
+        for i in range(count):
+            row = i * 7 % count
+            reads.append(shrink(t, (row, row + 1), (0, 4)) * 2.0)
+            t = write(t, shrink(t, (i, i + 1), (0, 4)), NINE)
+        shorten([t, *reads], [t, *reads])
+        asked.append(calls)
+    assert asked[1] <= 2.5 * asked[0]
