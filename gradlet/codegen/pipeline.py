@@ -15,7 +15,7 @@ from gradlet.graph.program import LinearProgram
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AxisKind, KernelArg, Op, Stage
 from gradlet.optimize import actions, cost, heuristic
-from gradlet.optimize.analysis import range_size
+from gradlet.optimize.analysis import range_size, size_bound
 from gradlet.rules.sets import INDEX_MATH
 from gradlet.target.target import Target
 
@@ -130,7 +130,7 @@ def describe(ast: UOp, sink: UOp, uops: tuple[UOp, ...]) -> LinearProgram:
     grid = threads = 1
     for node in uops:
         if node.op is Op.RANGE and node.arg.kind is AxisKind.PARALLEL:
-            grid = range_size(node) or 1
+            grid = max(1, size_bound(node))
         elif node.op is Op.RANGE and node.arg.kind is AxisKind.THREAD:
             threads *= range_size(node) or 1
     written = tuple(sorted({n.src[0].src[0].arg.slot for n in ast.src}))

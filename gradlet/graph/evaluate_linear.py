@@ -77,6 +77,14 @@ class _Run:
     jumps: dict[int, int]
     part: tuple[int, int | None]
 
+    def _part(self, loop: UOp, count: int) -> tuple[int, int]:
+        """The iterations of the PARALLEL range that this call runs."""
+        begin, end = self.part
+        if loop.src[0].op is Op.CONST:
+            return begin, count if end is None else min(count, end)
+        grid = self.program.grid
+        return begin * count // grid, count if end is None else end * count // grid
+
     def run(self) -> None:
         uops = self.program.uops
         starts = {uops[start]: start for start in self.jumps}
@@ -87,7 +95,7 @@ class _Run:
             if node.op is Op.RANGE:
                 low, high = 0, int(self.values[node.src[0]].item())
                 if node.arg.kind is AxisKind.PARALLEL:
-                    low, high = self.part[0], high if self.part[1] is None else min(high, self.part[1])
+                    low, high = self._part(node, high)
                 limits[node] = high
                 self.values[node] = numeric.constant(low, node.dtype).reshape(1)
                 if low >= high:

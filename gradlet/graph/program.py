@@ -19,7 +19,8 @@ class LinearProgram:
         params: the PARAM nodes by slot.
         written: slots that the kernel stores to.
         variables: the VARIABLE nodes, in the order their values follow the addresses in the launch table.
-        grid: trip count of the PARALLEL range, 1 when there is none.
+        grid: trip count of the PARALLEL range, 1 when there is none. Where it is known only at launch, the largest:
+            parts [begin, end) of that many share the iterations that there are.
         threads: lanes of a workgroup (product of THREAD ranges), 1 on a CPU.
         flops: floating point operations of one launch (a multiply-add counts two).
         bytes: unique bytes read and written by one launch.

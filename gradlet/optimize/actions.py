@@ -47,7 +47,7 @@ def apply_one(sink: UOp, opt: Opt, target: Target) -> UOp:
     if loop is None:
         raise refusal(opt, f"the kernel has no range {opt.axis}")
     if opt.kind is OptKind.PARALLEL:
-        return _parallel(facts, loop, opt)
+        return _parallel(facts, loop, opt, target)
     if opt.kind is OptKind.REORDER:
         return _reorder(facts, loop, opt)
     _check_split(facts, loop, opt, target)
@@ -65,14 +65,14 @@ def describe(opt: Opt) -> str:
     return f"{opt.kind.name}(range {opt.axis}, {opt.amount}{tail})"
 
 
-def _parallel(facts: KernelFacts, loop: UOp, opt: Opt) -> UOp:
+def _parallel(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     if loop.arg.kind is not AxisKind.LOOP or loop in facts.closed():
         raise refusal(opt, f"it is of kind {loop.arg.kind.name}; only independent output loops can run in parallel")
     if any(r.arg.kind is AxisKind.PARALLEL for r in facts.loops):
         raise refusal(opt, "the kernel already has a parallel range")
     if any(loop not in facts.ranges[store] for store in facts.stores):
         raise refusal(opt, "some store does not depend on it, so every thread would write the same place")
-    if range_size(loop) is None:
+    if range_size(loop) is None and target.kind != "cpu":
         raise refusal(opt, "its size is only known at launch")
     return facts.sink.substitute({loop: make_range(loop.src[0], loop.arg.number, AxisKind.PARALLEL)})
 

@@ -58,6 +58,11 @@ def range_size(node: UOp) -> int | None:
     return int(size.arg) if size.op is Op.CONST else None
 
 
+def is_fixed(node: UOp) -> bool:
+    """Whether the trip count of a RANGE is known before launch."""
+    return node.src[0].op is Op.CONST
+
+
 def size_bound(node: UOp) -> int:
     """Trip count of a RANGE, or the largest it may have."""
     size = node.src[0]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op
-from gradlet.optimize.analysis import Access, KernelFacts, range_size
+from gradlet.optimize.analysis import Access, KernelFacts, range_size, size_bound
 from gradlet.optimize.plan import Plan
 
 MAX_COPIES = 256  # multiply-adds written out in one loop body
@@ -57,7 +57,7 @@ def tile(facts: KernelFacts, plan: Plan) -> set[UOp]:
 
 
 def _work(facts: KernelFacts, reduce: UOp) -> int:
-    return math.prod(range_size(r) or 1 for r in facts.ranges[reduce.src[0]])
+    return math.prod(size_bound(r) for r in facts.ranges[reduce.src[0]])
 
 
 def _factors(reduce: UOp) -> tuple[UOp, UOp] | None:
@@ -88,7 +88,7 @@ def _products(reduce: UOp) -> list[UOp]:
 def _analyse(facts: KernelFacts, plan: Plan, reduce: UOp) -> Contraction | None:
     factors = _factors(reduce)
     assert factors is not None
-    outputs = {r for r in facts.ranges[reduce] if r.arg.kind is AxisKind.LOOP and range_size(r)}
+    outputs = {r for r in facts.ranges[reduce] if r.arg.kind is AxisKind.LOOP and size_bound(r)}
     sides = [outputs & facts.ranges[f] for f in factors]
     if sides[0] == sides[1] or not (sides[0] or sides[1]):
         return None
@@ -103,7 +103,7 @@ def _analyse(facts: KernelFacts, plan: Plan, reduce: UOp) -> Contraction | None:
         candidates.append((cost, -loop.arg.number, loop))
     if not (STRICT_FLOAT.value and reduce.dtype.is_float):
         for loop in reduce.src[1:]:
-            if (range_size(loop) or 0) >= 8:
+            if size_bound(loop) >= 8:
                 candidates.append((1.3 * _lane_cost(facts, plan, loop, loads, []), -loop.arg.number, loop))
     if not candidates:
         return None

@@ -9,7 +9,7 @@ from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, Opt, Tail
 from gradlet.optimize import contraction
-from gradlet.optimize.analysis import Access, KernelFacts, range_size
+from gradlet.optimize.analysis import Access, KernelFacts, is_fixed, range_size, size_bound
 from gradlet.optimize.cost import estimate_facts
 from gradlet.optimize.plan import Plan
 from gradlet.target.target import Target
@@ -93,8 +93,8 @@ def _row_range(facts: KernelFacts, plan: Plan, reduce: UOp, inside: Sequence[Acc
         return None
     best, best_score = None, 0
     for loop in reduce.src[1:]:
-        size = range_size(loop)
-        if size is None or size < 8 or loop.arg.kind is not AxisKind.REDUCE:
+        size = size_bound(loop)
+        if size < 8 or loop.arg.kind is not AxisKind.REDUCE:
             continue
         score = sum(_score(facts, a, loop) for a in inside)
         if not inside and not facts.ranges[reduce]:
@@ -104,7 +104,7 @@ def _row_range(facts: KernelFacts, plan: Plan, reduce: UOp, inside: Sequence[Acc
     if best is None:
         return None
     # A column sum has more to gain from lanes along its output.
-    outputs = [r for r in facts.ranges[reduce] if r.arg.kind is AxisKind.LOOP and (range_size(r) or 0) >= 8]
+    outputs = [r for r in facts.ranges[reduce] if r.arg.kind is AxisKind.LOOP and size_bound(r) >= 8]
     if any(sum(_score(facts, a, r) for a in inside) > best_score for r in outputs):
         return None
     return best
@@ -132,7 +132,7 @@ def _row_reduce(facts: KernelFacts, plan: Plan, reduce: UOp, loop: UOp, loads: i
     groups = 4 if loads <= 2 else 2
     if not facts.ranges[reduce]:
         groups = 8 if loads <= 1 else 4
-    exact = [g for g in range(groups, 1, -1) if blocks % g == 0]
+    exact = [g for g in range(groups, 1, -1) if blocks % g == 0 and is_fixed(loop)]
     if exact:
         plan.group(loop, exact[0], Tail.EXACT)
     elif blocks > 4 * groups:
@@ -148,7 +148,7 @@ def _vectorize_outputs(facts: KernelFacts, plan: Plan, busy: set[UOp]) -> None:
             continue
         done.add(ranges)
         accesses = [a for a in facts.accesses if a.ranges & ranges]
-        candidates = [r for r in sorted(ranges, key=lambda r: -r.arg.number) if r not in busy and range_size(r)]
+        candidates = [r for r in sorted(ranges, key=lambda r: -r.arg.number) if r not in busy and size_bound(r)]
         candidates = [r for r in candidates if not plan.clashes(r)]
         candidates = [r for r in candidates if not _meets_lanes(facts, plan, r)]
         if not candidates:
@@ -224,7 +224,7 @@ def _parallelize(facts: KernelFacts, plan: Plan) -> None:
     )  # fmt: skip
     if seconds * 1e12 < PARALLEL_LAUNCHES * target.launch_ps:
         return
-    shared = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP and range_size(r) is not None]
+    shared = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP]
     shared = [r for r in shared if all(r in facts.ranges[s] for s in facts.stores) and plan.blocks(r) > 1]
     if not shared:
         return

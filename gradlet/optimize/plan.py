@@ -5,7 +5,7 @@ from __future__ import annotations
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import Op, Opt, OptKind, Tail
 from gradlet.optimize.actions import may_repeat
-from gradlet.optimize.analysis import KernelFacts, range_size
+from gradlet.optimize.analysis import KernelFacts, is_fixed, range_size, size_bound
 from gradlet.target.target import Target
 
 
@@ -30,14 +30,12 @@ class Plan:
         self._below: dict[UOp, set[UOp]] = {}
 
     def size(self, loop: UOp) -> int:
-        """Trip count of a range before any opt."""
-        size = range_size(loop)
-        assert size is not None
-        return size
+        """Trip count of a range before any opt; the largest it may be where it is known only at launch."""
+        return size_bound(loop)
 
     def blocks(self, loop: UOp) -> int:
         """Trip count of what is left of the range as a loop; 1 when nothing is."""
-        return self._blocks.get(loop, range_size(loop) or 1)
+        return self._blocks.get(loop, size_bound(loop))
 
     def below(self, node: UOp) -> set[UOp]:
         """All nodes a node is made of."""
@@ -77,16 +75,18 @@ class Plan:
     def tail(self, loop: UOp, amount: int) -> Tail:
         """How to cut a range into blocks of `amount`: exactly, with an overlapping last block, or masked."""
         size = self.blocks(loop)
+        if range_size(loop) is None:
+            return Tail.MASK
         if size % amount == 0:
             return Tail.EXACT
         if self._may_repeat and loop not in self._closed and size > amount:
             return Tail.SHIFT
         return Tail.MASK
 
-    def _split(self, kind: OptKind, number: int, size: int, amount: int, tail: Tail) -> int:
-        """Record a split; returns the number of the inner range."""
+    def _split(self, kind: OptKind, number: int, size: int, amount: int, tail: Tail, fixed: bool = True) -> int:
+        """Record a split; returns the number of the inner range. A size that is not fixed leaves an outer one."""
         self.opts.append(Opt(kind, number, amount, tail))
-        if size <= amount:
+        if fixed and size <= amount:
             return number
         self._next += 1
         return self._next - 1
@@ -94,14 +94,14 @@ class Plan:
     def vectorize(self, loop: UOp, lanes: int) -> None:
         """Inner lanes of a range."""
         size = self.blocks(loop)
-        self._split(OptKind.VECTORIZE, self.number(loop), size, lanes, self.tail(loop, lanes))
+        self._split(OptKind.VECTORIZE, self.number(loop), size, lanes, self.tail(loop, lanes), is_fixed(loop))
         self.lanes.add(loop)
         self._blocks[loop] = -(-size // lanes)
 
     def group(self, loop: UOp, amount: int, tail: Tail) -> None:
         """Partial accumulators side by side."""
         size = self.blocks(loop)
-        self._split(OptKind.GROUP, self.number(loop), size, amount, tail)
+        self._split(OptKind.GROUP, self.number(loop), size, amount, tail, is_fixed(loop))
         self._copies[loop] = self._copies.get(loop, 1) * amount
         self._blocks[loop] = -(-size // amount)
 
@@ -110,7 +110,7 @@ class Plan:
         if amount < 2:
             return
         size = self.blocks(loop)
-        self._split(OptKind.UNROLL, self.number(loop), size, amount, self.tail(loop, amount))
+        self._split(OptKind.UNROLL, self.number(loop), size, amount, self.tail(loop, amount), is_fixed(loop))
         self._copies[loop] = self._copies.get(loop, 1) * amount
         self._blocks[loop] = -(-size // amount)
 
@@ -121,7 +121,8 @@ class Plan:
             return
         size = self.blocks(loop)
         width = lanes * copies
-        inner = self._split(OptKind.SPLIT, self.number(loop), size, width, self.tail(loop, width))
+        tail = self.tail(loop, width)
+        inner = self._split(OptKind.SPLIT, self.number(loop), size, width, tail, is_fixed(loop))
         self._split(OptKind.VECTORIZE, inner, width, lanes, Tail.EXACT)
         self._split(OptKind.UNROLL, inner, copies, copies, Tail.EXACT)
         self.lanes.add(loop)

@@ -244,11 +244,18 @@ class _Kernel:
         type_text = register_type(node.dtype, self.target)
         start, stop = integer(0, type_text), self.value(node.src[0])
         if kind is AxisKind.PARALLEL:
-            start = self._word(Value("%begin", "i64"), node.dtype)
-            stop = self._word(Value("%end", "i64"), node.dtype)
+            start, stop = [self._part_bound(Value(name, "i64"), node) for name in ("%begin", "%end")]
         bound = node.src[0]
         runs = kind is not AxisKind.PARALLEL and bound.op is Op.CONST and bound.arg > 0
         self._open(node, start, stop, guarded=not runs)
+
+    def _part_bound(self, word: Value, node: UOp) -> Value:
+        """Where a part of the PARALLEL range begins or ends; parts are of the largest size it may have."""
+        if node.src[0].op is not Op.CONST:
+            count = cast(self.writer, self.target, self.value(node.src[0]), node.dtype, dtypes.int64)
+            grid = integer(self.program.grid, "i64")
+            word = self.writer.binary("sdiv", self.writer.binary("mul", word, count), grid)
+        return self._word(word, node.dtype)
 
     def _open(self, node: UOp, start: Value, stop: Value, guarded: bool) -> None:
         writer = self.writer
