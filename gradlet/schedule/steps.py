@@ -35,7 +35,7 @@ class Work:
 
 
 def is_number(node: UOp) -> bool:
-    """Whether a node is arithmetic on values of variables: memory cannot hold it, so every kernel computes it itself."""
+    """Whether a node is arithmetic on values of variables: memory cannot hold it, every kernel computes it itself."""
     return node.dtype is dtypes.index and node.op in ELEMENTWISE
 
 

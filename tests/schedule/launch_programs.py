@@ -15,9 +15,8 @@ from math import prod
 import pytest
 
 from gradlet import Tensor, Variable
-from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp
-from gradlet.schedule import columns, emit, fuse, launches, layout, regions
+from gradlet.schedule import columns, emit, launches, regions
 from gradlet.schedule.fuse import Search
 from gradlet.schedule.launches import Draft, LaunchSearch
 from gradlet.schedule.regions import Plan, Planner
