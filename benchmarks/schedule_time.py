@@ -1,6 +1,6 @@
 """What scheduling costs for models of 1 to 126 equal layers: processor time, prices asked for, and how both grow.
 
-python benchmarks/schedule_time.py                     transformer, perceptron and convolution layers
+python benchmarks/schedule_time.py                     transformer (and a training step), perceptron, convolution layers
 python benchmarks/schedule_time.py transformer 1 8     one model, these numbers of layers
 python benchmarks/schedule_time.py --profile conv 8    where the time goes, function by function
 
@@ -96,12 +96,13 @@ Layer = Callable[[Tensor], tuple[Tensor, list[Tensor]]]
 MODELS: dict[str, tuple[Layer, tuple[int, ...]]] = {
     "transformer": (transformer_layer, (BATCH, TOKENS, WIDTH)),
     "perceptron": (perceptron_layer, (BATCH * TOKENS, WIDTH)),
+    "training": (transformer_layer, (BATCH, TOKENS, WIDTH)),
     "convolution": (convolution_layer, (BATCH, 16, IMAGE, IMAGE)),
 }
 
 
 def build(name: str, layers: int) -> list[UOp]:
-    """The loss of a model and its gradients by input and parameters."""
+    """The loss of a model and its gradients by input and parameters; in training, parameters updated in place."""
     layer, shape = MODELS[name]
     x = given = weight(*shape)
     parameters = [given]
@@ -109,7 +110,15 @@ def build(name: str, layers: int) -> list[UOp]:
         x, more = layer(x)
         parameters += more
     loss = (x * x).mean()
-    return [t.uop for t in (loss, *loss.gradient(*parameters))]
+    gradients = loss.gradient(*parameters)
+    if name != "training":
+        return [t.uop for t in (loss, *gradients)]
+    results = [loss]
+    for parameter, gradient in zip(parameters[1:], gradients[1:], strict=True):
+        velocity = weight(*parameter.shape)
+        results.append(velocity.assign(velocity * 0.9 + gradient))
+        results.append(parameter.assign(parameter - velocity * 0.01))
+    return [t.uop for t in results]
 
 
 @dataclass

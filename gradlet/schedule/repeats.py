@@ -209,14 +209,22 @@ def find_runs(names: Sequence[int]) -> list[Run]:
             if there < len(names) and names[position] == names[there] and free[position] and free[there]:
                 continue
             if position - begin >= period:
-                found.append(Run(begin, there, period))
+                found.append(Run(begin, there, shortest_period(names, begin, there, period)))
                 free[begin:there] = [False] * (there - begin)
             begin = position + 1
     return sorted(found)
 
 
+def shortest_period(names: Sequence[int], begin: int, end: int, period: int) -> int:
+    """The smallest part of a period after which a stretch repeats itself already."""
+    for part in range(1, period // 2 + 1):
+        if period % part == 0 and all(names[p] == names[p + part] for p in range(begin, end - part)):
+            return part
+    return period
+
+
 def number_layers(runs: Sequence[Run], references: Sequence[Sequence[Reference]], stations: Sequence[int]) -> list[int]:
-    """The layer of every cell: counted along its run, up or down as what it refers to in earlier runs goes."""
+    """The layer of every cell: counted along its run, in such steps as what it refers to in earlier runs goes."""
     layers = [0] * len(stations)
     for run in runs:
         seen: dict[tuple[int, int, int], tuple[int, int]] = {}
@@ -231,10 +239,10 @@ def number_layers(runs: Sequence[Run], references: Sequence[Sequence[Reference]]
                 others.append((turn, layer))
                 key = (stations[cell], stations[other], kind)
                 before = seen.get(key)
-                if before is not None and turn == before[0] + 1:
+                if before is not None and turn == before[0] + 1 and layer != before[1]:
                     directions[layer - before[1]] += 1
                 seen[key] = (turn, layer)
-        direction = -1 if directions[-1] > directions[1] else 1
+        direction = max(directions.items(), key=lambda item: (item[1], item[0]))[0] if directions else 1
         offsets = Counter([layer - direction * turn for turn, layer in others])
         offset = max(offsets.items(), key=lambda item: (item[1], -item[0]))[0] if offsets else 0
         for cell in range(run.begin, run.end):
