@@ -67,10 +67,13 @@ class Known:
         raw: the block's value, as it enters the combination.
         central: the block's value as a reference for its elements, always finite where they are; None where there is
             none.
+        again: the same for the combination. It is another node, so that the combination computes it for itself: no
+            small kernel has to run between those of a block.
     """
 
-    raw: UOp | None
-    central: UOp | None
+    raw: UOp | None = None
+    central: UOp | None = None
+    again: UOp | None = None
 
 
 class Separation:
@@ -86,7 +89,7 @@ class Separation:
         self.is_live = is_live
         self.known: dict[UOp, Known] = {}
         self._forms: dict[UOp, Form | None] = {}
-        self._central: dict[UOp, UOp | None] = {}
+        self._central: dict[UOp, tuple[UOp, UOp] | None] = {}
         self._balanced: set[UOp] = set()  # elements whose sum over a block is rounding errors alone
 
     # reductions
@@ -94,18 +97,19 @@ class Separation:
         """Remember a reduction of values that depend on no other; the result is its combination."""
         cut, dtype, op = self.cut, reduce.dtype, reduce.arg.op
         raw = cut.reduced(op, cut.element(reduce.src[0]))
-        central: UOp | None = None
-        if op is Op.MAX or op is Op.MIN:
+        same = mk(Op.MAX, dtype, (raw, raw), None)
+        known = Known(raw)
+        if op is not Op.ADD:
             # A block whose elements are all infinite is no reason for inf - inf.
-            central = raw
-            if dtype.is_float:
-                limit = LARGEST.get(dtype)
-                central = None if limit is None else mk(
-                    op, dtype, (raw, UOp.const(dtype, -limit if op is Op.MAX else limit)), None
-                )  # fmt: skip
-        elif op is Op.ADD and dtype.is_float:
-            central = _times(raw, cut.rows_per_block(dtype))
-        self.known[reduce] = Known(raw, central)
+            if not dtype.is_float:
+                known = Known(raw, raw, same)
+            elif dtype in LARGEST:
+                limit = UOp.const(dtype, -LARGEST[dtype] if op is Op.MAX else LARGEST[dtype])
+                known = Known(raw, mk(op, dtype, (raw, limit), None), mk(op, dtype, (same, limit), None))
+        elif dtype.is_float:
+            times = cut.rows_per_block(dtype)
+            known = Known(raw, _times(raw, times), _times(same, times))
+        self.known[reduce] = known
         return cut.combined(op, raw)
 
     def follower(self, reduce: UOp) -> UOp | None:
@@ -113,7 +117,7 @@ class Separation:
         source, op = reduce.src[0], reduce.arg.op
         made = self._sum(reduce) if op is Op.ADD else self._selected(source, op) if op in (Op.MAX, Op.MIN) else None
         if made is not None:
-            self.known[reduce] = Known(None, None)
+            self.known[reduce] = Known()
         return made
 
     def _sum(self, reduce: UOp) -> UOp | None:
@@ -234,9 +238,8 @@ class Separation:
                 elements.append(Term(value, None))
                 rough = len(addends) > 1
             else:
-                block = _scaled(central, scale)
-                elements.append(Term(None, expand_to(block, cut.full)))
-                block = block.cast(wide)
+                elements.append(Term(None, expand_to(_scaled(central[0], scale), cut.full)))
+                block = _scaled(central[1], scale).cast(wide)
                 same = mk(Op.CMPEQ, dtypes.bool, (value, block), None)
                 elements.append(Term(same.where(UOp.const(wide, 0), _difference(value, block)), None))
         return _merged(elements, dtype, rough)
@@ -259,8 +262,11 @@ class Separation:
                 found.append((node, scale))
         return found
 
-    def central(self, row: UOp) -> UOp | None:
-        """The block's own value of a row's value, if it is a scaled and shifted maximum, minimum or mean."""
+    def central(self, row: UOp) -> tuple[UOp, UOp] | None:
+        """The block's own value of a row's value, if it is a scaled and shifted maximum, minimum or mean.
+
+        Twice: for the block, and for the combination.
+        """
         pending, seen = [row], {row}
         while pending:
             top = pending.pop()
@@ -273,10 +279,10 @@ class Separation:
                 self._central[part] = self._block_value(part)
         return self._central[row]
 
-    def _block_value(self, row: UOp) -> UOp | None:
+    def _block_value(self, row: UOp) -> tuple[UOp, UOp] | None:
         known = self.known.get(row)
         if known is not None:
-            return known.central
+            return None if known.central is None or known.again is None else (known.central, known.again)
         if not self.cut.is_row(row):
             return None
         if row.op is Op.RESHAPE:
@@ -285,17 +291,20 @@ class Separation:
             return None
         if row.op is Op.MUL and self.is_live(row.src[0]) and self.is_live(row.src[1]):
             return None
-        sources: list[UOp] = []
+        sources: list[tuple[UOp, UOp]] = []
         for source in row.src:
-            mine: UOp | None = source
             if self.is_live(source):
                 mine = self._central.get(source)
-            elif source.op not in SCALAR_LEAVES:
-                mine = self.cut.row(source) if self.cut.is_row(source) else None
-            if mine is None:
+                if mine is None:
+                    return None
+            elif self.cut.is_row(source):
+                lifted = source if source.op in SCALAR_LEAVES else self.cut.row(source)
+                mine = (lifted, lifted)
+            else:
                 return None
             sources.append(mine)
-        return mk(row.op, row.dtype, tuple(sources), None)
+        inside = mk(row.op, row.dtype, tuple([one for one, _ in sources]), None)
+        return inside, mk(row.op, row.dtype, tuple([again for _, again in sources]), None)
 
     # ops
     def _product(self, forms: Sequence[Form], dtype: DType) -> Form | None:
@@ -322,14 +331,12 @@ class Separation:
             else:
                 return None
         if inside is not None and not self._is_bounded(node.src[0]):
-            limit = LARGEST.get(dtype)
-            if limit is None:
+            if dtype not in LARGEST:
                 return None
             top = self.cut.reduced(Op.MAX, inside)
-            top = mk(Op.MAX, dtype, (top, UOp.const(dtype, -limit)), None)
-            top = mk(Op.MIN, dtype, (top, UOp.const(dtype, limit)), None)
-            inside = _difference(inside, expand_to(top, self.cut.full))
-            outside = top.cast(wide) if outside is None else outside.add(top.cast(wide))
+            inside = _difference(inside, expand_to(_clamped(top), self.cut.full))
+            again = _clamped(mk(Op.MAX, dtype, (top, top), None)).cast(wide)
+            outside = again if outside is None else outside.add(again)
         factor = None if outside is None else mk(node.op, wide, (outside,), None)
         return Form((Term(factor, None if inside is None else mk(node.op, dtype, (inside,), None)),))
 
@@ -451,6 +458,13 @@ def _is_finite_guard(node: UOp) -> bool:
         return False
     size = condition.src[0]
     return size.op is Op.MAX and node.src[1] in size.src and node.src[2].op is Op.CONST
+
+
+def _clamped(value: UOp) -> UOp:
+    """The nearest finite value."""
+    limit = LARGEST[value.dtype]
+    value = mk(Op.MAX, value.dtype, (value, UOp.const(value.dtype, -limit)), None)
+    return mk(Op.MIN, value.dtype, (value, UOp.const(value.dtype, limit)), None)
 
 
 def _is_finite(value: UOp) -> UOp:
