@@ -34,7 +34,7 @@ def check_launches(seed: int, counts: dict[str, int]) -> None:
 
 def check_on_cpu(seed: int, threads: int) -> None:
     """One program, by the CPU."""
-    roots: list[UOp] = Program(seed).roots
+    roots: list[UOp] = Program(seed, "float32" if seed % 2 else "float64").roots
     buffers = contents(roots, seed)
     with np.errstate(all="ignore"):
         expected = evaluate(roots, buffers)
@@ -68,9 +68,9 @@ def assert_as_decided(counts: dict[str, int], programs: int) -> None:
 @pytest.mark.parametrize("part", range(4))
 def test_any_legal_launch_is_right(part: int) -> None:
     counts: dict[str, int] = {}
-    for seed in range(part * 50, part * 50 + 50):
+    for seed in range(part * 40, part * 40 + 40):
         check_launches(seed, counts)
-    assert_as_decided(counts, 50)
+    assert_as_decided(counts, 40)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
