@@ -89,6 +89,7 @@ class Cell:
     out_points: int = 1
     contraction: bool = False
     evaluations: int = 1
+    lane: int | None = None
     sequential: Atoms = NOTHING
 
     @property
