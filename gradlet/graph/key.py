@@ -19,8 +19,9 @@ def structural_key(roots: Iterable[UOp]) -> tuple[Hashable, tuple[UOp, ...]]:
 
     Two lists of roots have equal keys exactly when one becomes the other by exchanging leaves position by position:
     buffers of the same dtype, size and device, variables of the same dtype and limits (names do not count), bound
-    values. A device's table of 0, 1, 2, ... is itself only. Aliasing counts: `a + a` and `a + b` differ. Numbers are given in order of discovery, so they depend on
-    structure alone. The key holds dtype objects: for use on disk replace them by their names.
+    values. A device's table of 0, 1, 2, ... is exchanged with no other buffer. Aliasing counts: `a + a` and `a + b`
+    differ. Numbers are given in order of discovery, so they depend on structure alone. The key holds dtype objects: for
+    use on disk replace them by their names.
     """
     key: list[Any] = []
     append = key.append
@@ -65,8 +66,9 @@ def structural_key(roots: Iterable[UOp]) -> tuple[Hashable, tuple[UOp, ...]]:
                 append(arg if arg and arg == arg else repr(arg))
             elif op is _BUFFER:
                 leaves.append(node)
-                append(arg.size if arg.number else -arg.size)  # the table that counts is no other
-                append(arg.device)
+                which, size, device = arg
+                append(size if which else -size)  # the table that counts is like no other
+                append(device)
             elif op is _VARIABLE:
                 leaves.append(node)
                 append(arg.low)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AxisKind, KernelArg, Op, ParamArg, RangeArg, ReduceArg, VariableArg
+from gradlet.ops.op import AccArg, AxisKind, KernelArg, Op, ParamArg, RangeArg, ReduceArg, VariableArg
 
 Array = np.ndarray[Any, Any]
 F32 = dtypes.float32
@@ -401,6 +401,66 @@ def special_functions(size: int = 64) -> Kernel:
     return Kernel(b.sink("special_functions"), [empty(5 * size), a], {0: np.concatenate(parts).astype(np.float32)})
 
 
+def carried(start: UOp, row: UOp, loop: UOp, number: int = 0) -> UOp:
+    return mk(Op.CARRY, start.dtype, (start, row, loop), AccArg(number))
+
+
+def following(carry: UOp, value: UOp, result: UOp) -> UOp:
+    return mk(Op.NEXT, result.dtype, (carry, value, result))
+
+
+def running_sum(rows: int = 6, columns: int = 40, along_columns: bool = False) -> Kernel:
+    """Sums so far, with and without the element itself, along rows or down columns."""
+    b = Builder()
+    size = rows * columns
+    out, before, x = b.param(0, size), b.param(1, size), b.param(2, size)
+    i = b.range(columns if along_columns else rows)
+    k = b.range(rows if along_columns else columns, AxisKind.ORDERED)
+    at = k * columns + i if along_columns else i * columns + k
+    carry = carried(UOp.const(F32, 0.0), i, k)
+    total = carry + b.load(x, at)
+    b.store(out, at, following(carry, total, total))
+    b.store(before, at, following(carry, total, carry))
+    a = np.random.default_rng(3).integers(-9, 9, (rows, columns)).astype(np.float32)
+    sums = np.cumsum(a, 0 if along_columns else 1)
+    return Kernel(b.sink("running_sum"), [empty(size), empty(size), a], {0: sums, 1: sums - a})
+
+
+def recurrence(rows: int = 5, columns: int = 21) -> Kernel:
+    """Two carried values, one of which starts from memory and needs the other; a sum of the row in each step."""
+    b = Builder()
+    size = rows * columns
+    out, x, first = b.param(0, size), b.param(1, size), b.param(2, rows)
+    i, k, j = b.range(rows), b.range(columns, AxisKind.ORDERED), b.reduce_range(columns)
+    value = b.load(x, i * columns + k)
+    top, state = carried(UOp.const(F32, 0.0), i, k), carried(b.load(first, i), i, k, 1)
+    largest = top.maximum(value)
+    row = b.reduce(Op.MAX, b.load(x, i * columns + j), j)
+    changed = state * 0.5 + following(top, largest, largest) + row
+    b.store(out, i * columns + k, following(state, changed, changed))
+    a, start = random(rows, columns), random(rows, seed=2)
+    expected, total = np.empty_like(a), start.copy()
+    for step in range(columns):
+        so_far = np.maximum(a[:, : step + 1].max(1), 0)
+        total = (total * np.float32(0.5) + so_far + a.max(1)).astype(np.float32)
+        expected[:, step] = total
+    return Kernel(b.sink("recurrence"), [empty(size), a, start], {0: expected})
+
+
+def in_descending_order(rows: int = 4, columns: int = 13, count: int = 5) -> Kernel:
+    """Each iteration carries the result of a loop over the whole row, and the place read next depends on it."""
+    b = Builder()
+    out, x = b.param(0, rows * count, dtypes.int32), b.param(1, rows * columns, dtypes.int32)
+    i, k, j = b.range(rows), b.range(count, AxisKind.ORDERED), b.reduce_range(columns)
+    before = carried(UOp.const(dtypes.int32, 1000), i, k)
+    value = b.load(x, i * columns + j)
+    found = b.reduce(Op.MAX, (value < before).where(value, UOp.const(dtypes.int32, -1000)), j)
+    b.store(out, i * count + k, following(before, found, found))
+    a = np.random.default_rng(5).permutation(rows * columns).reshape(rows, columns).astype(np.int32)
+    return Kernel(b.sink("in_descending_order"), [empty(rows * count, dtype="int32"), a],
+                  {0: -np.sort(-a, 1)[:, :count]})  # fmt: skip
+
+
 ALL: Sequence[Callable[[], Kernel]] = (
     elementwise, in_place, strided, two_dimensional, contiguous_3d, padded, row_reduce,
     lambda: row_reduce(op=Op.MAX), lambda: row_reduce(op=Op.MIN), lambda: row_reduce(op=Op.MUL),
@@ -411,7 +471,8 @@ ALL: Sequence[Callable[[], Kernel]] = (
     lambda: matmul(33, 1, 50), lambda: matmul(13, 7, 3), lambda: matmul(6, 77, 10), matmul_bias_relu,
     batched_matmul, conv2d, lambda: conv2d(pad=0, stride=2), lambda: conv2d(1, 2, 4, 18, 3, 1),
     lambda: conv2d(1, 9, 8, 5, 1, 0), gather, scatter_add, ordered_total, argmax, two_outputs, half_sum, bools,
-    symbolic, prefix_sums, iota_float, nested_guarded_sum, special_functions,
+    symbolic, prefix_sums, iota_float, nested_guarded_sum, special_functions, running_sum,
+    lambda: running_sum(9, 70, True), lambda: running_sum(1, 33), recurrence, in_descending_order,
 )  # fmt: skip
 
 

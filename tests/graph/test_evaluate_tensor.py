@@ -10,9 +10,13 @@ from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import (
     AxesArg,
     BufferArg,
+    GatherArg,
+    LargestArg,
+    MergeArg,
     Op,
     PadArg,
     ReduceAxesArg,
+    ScanArg,
     ScatterArg,
     ShapeArg,
     ShrinkArg,
@@ -127,6 +131,38 @@ def test_scatter_in_index_order():
     for op, values in expected.items():
         node = mk(Op.SCATTER, dtypes.float32, (target, index, rows), ScatterArg(op))
         assert run(node, first, second, third).reshape(-1).tolist() == values, op
+
+
+def test_rows_of_shared_axes():
+    table, first = tensor(0, np.arange(12, dtype=np.float32).reshape(2, 3, 2), dtypes.float32)
+    index, second = tensor(1, np.array([[2, 0], [1, 7]], np.int32), dtypes.int32)
+    result = run(mk(Op.GATHER, dtypes.float32, (table, index), GatherArg(1)), first, second)
+    assert result.tolist() == [[[4, 5], [0, 1]], [[8, 9], [0, 0]]]
+    rows, third = tensor(2, np.ones((2, 2, 2), np.float32), dtypes.float32)
+    node = mk(Op.SCATTER, dtypes.float32, (table, index, rows), ScatterArg(Op.ADD, 1))
+    assert run(node, first, second, third).reshape(-1).tolist() == [1, 2, 2, 3, 5, 6, 6, 7, 9, 10, 10, 11]
+
+
+def test_running_combinations():
+    x, buffers = tensor(0, np.array([[1, -2, 3], [4, 0, 5]], np.int32), dtypes.int32)
+    start, second = tensor(1, np.array([10, 20], np.int32), dtypes.int32)
+    cases = [
+        (Op.ADD, 1, False, [[11, 9, 12], [24, 24, 29]]), (Op.ADD, 1, True, [[10, 11, 9], [20, 24, 24]]),
+        (Op.MAX, 1, False, [[10, 10, 10], [20, 20, 20]]), (Op.MUL, 1, False, [[10, -20, -60], [80, 0, 0]]),
+    ]  # fmt: skip
+    for op, axis, exclusive, expected in cases:
+        node = mk(Op.SCAN, dtypes.int32, (x, start), ScanArg(op, axis, exclusive))
+        assert run(node, buffers, second).tolist() == expected
+    node = mk(Op.SCAN, dtypes.int32, (x, UOp.const(dtypes.int32, 1), x), ScanArg(Op.MULADD, 0, False))
+    assert run(node, buffers).tolist() == [[2, -4, 6], [12, 0, 35]]
+
+
+def test_values_in_descending_order():
+    x, buffers = tensor(0, np.array([[9, 4, 1], [7, 5, 0]], np.uint8), dtypes.uint8)
+    assert run(mk(Op.MERGE, dtypes.uint8, (x,), MergeArg()), buffers).tolist() == [9, 7, 5, 4, 1, 0]
+    assert run(mk(Op.MERGE, dtypes.uint8, (x,), MergeArg(True)), buffers).tolist() == [9, 7, 5]
+    y, buffers = tensor(1, np.array([3, 255, 3, 8], np.uint8), dtypes.uint8)
+    assert run(mk(Op.LARGEST, dtypes.uint8, (y,), LargestArg(3)), buffers).tolist() == [8, 3, 0]
 
 
 def test_write_through_a_view():

@@ -12,12 +12,16 @@ from gradlet.ops.op import (
     AxisKind,
     BufferArg,
     DeviceArg,
+    GatherArg,
+    LargestArg,
+    MergeArg,
     Op,
     PadArg,
     ParamArg,
     RangeArg,
     ReduceArg,
     ReduceAxesArg,
+    ScanArg,
     ScatterArg,
     ShapeArg,
     ShrinkArg,
@@ -83,6 +87,21 @@ def test_shape_of_gather_and_scatter():
     table, rows = tensor(5, 7), mk(Op.CAST, dtypes.int32, (tensor(2, 3, number=2),))
     assert mk(Op.GATHER, F, (table, rows)).shape == (2, 3, 7)
     assert mk(Op.SCATTER, F, (table, rows, tensor(2, 3, 7, number=3)), ScatterArg(None)).shape == (5, 7)
+
+
+def test_shape_with_shared_axes():
+    table, rows = tensor(4, 5, 7), mk(Op.CAST, dtypes.int32, (tensor(4, 3, number=2),))
+    assert mk(Op.GATHER, F, (table, rows), GatherArg(1)).shape == (4, 3, 7)
+    assert mk(Op.SCATTER, F, (table, rows, tensor(4, 3, 7, number=3)), ScatterArg(None, 1)).shape == (4, 5, 7)
+
+
+def test_shape_of_ordered_work():
+    x = tensor(4, 2, 8)
+    assert mk(Op.SCAN, F, (x, UOp.const(F, 0.0)), ScanArg(Op.ADD, 1)).shape == (4, 2, 8)
+    keys = mk(Op.CAST, dtypes.uint64, (x,))
+    assert mk(Op.MERGE, dtypes.uint64, (keys,), MergeArg()).shape == (4, 16)
+    assert mk(Op.MERGE, dtypes.uint64, (keys,), MergeArg(True)).shape == (4, 8)
+    assert mk(Op.LARGEST, dtypes.uint64, (keys,), LargestArg(3)).shape == (4, 2, 3)
 
 
 def test_everything_in_a_kernel_has_shape_empty():

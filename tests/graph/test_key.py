@@ -7,6 +7,7 @@ import math
 import pytest
 
 from gradlet.base.dtype import dtypes
+from gradlet.graph.allocation import counter_node, new_buffer_node
 from gradlet.graph.key import structural_key
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import BufferArg, Op, ShapeArg, VariableArg
@@ -114,3 +115,10 @@ def test_deep_graph():
     first, second = deep(A), deep(B)
     assert key(first) == key(second)
     assert key(first + A) != key(first)
+
+
+def test_the_table_that_counts_is_exchanged_with_no_other_buffer() -> None:
+    counting, other = counter_node("CPU", 8), new_buffer_node("CPU", dtypes.int32, 8)
+    assert structural_key([counting + counting])[0] != structural_key([other + other])[0]
+    assert structural_key([counting + other])[0] != structural_key([other + counting])[0]
+    assert structural_key([counting])[0] == structural_key([counter_node("CPU", 8)])[0]
