@@ -9,17 +9,18 @@ from types import MappingProxyType
 from gradlet.graph.allocation import new_buffer_node
 from gradlet.graph.extents import Extents
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import Op
+from gradlet.ops.op import SCALAR_LEAVES, Op
 from gradlet.schedule.blocks import Frame, block_elements, scratch_view
 from gradlet.schedule.bodies import Bodies
 from gradlet.schedule.boxes import Box, box_of_address, disjoint
 from gradlet.schedule.builder import LaunchBuilder
 from gradlet.schedule.calls import CopyCall, KernelCall
 from gradlet.schedule.clean import is_whole
+from gradlet.schedule.lowered import Lowered
 from gradlet.schedule.moves import chain_to, replay, reshape, root_of
 from gradlet.schedule.partition import Blocks, Group, Launch, Region
-from gradlet.schedule.ranges import Lowered, RegionError, buffer_below
-from gradlet.schedule.steps import Steps
+from gradlet.schedule.ranges import RegionError, buffer_below
+from gradlet.schedule.steps import Steps, is_number
 
 
 class Emitter:
@@ -196,7 +197,8 @@ class Emitter:
                 before.append(output)
         # While the staged values are computed, the steps that go over them are not in memory yet.
         saved = {o: self.places.pop(o) for o in hidden if o.op is not Op.WRITE and o.op is not Op.SCATTER}
-        self.append(self.lower(before, group.nest), device)
+        if before:
+            self.append(self.lower(before, group.nest), device)
         self.places.update(saved)
         for final in after:
             self.append(self.lower([final], ()), device)
@@ -209,17 +211,15 @@ class Emitter:
             values = list(output.src[1:])
         else:
             values = [output]
-        staged: list[UOp] = []
-        for value in values:
-            staged.append(self.temporary(value, device))
+        made = [value if is_constant(value) else self.temporary(value, device) for value in values]
         if output.op is Op.WRITE:
-            final = mk(Op.WRITE, output.dtype, (*output.src[:2], staged[0]), None)
+            final = mk(Op.WRITE, output.dtype, (*output.src[:2], made[0]), None)
         elif output.op is Op.SCATTER:
-            final = mk(Op.SCATTER, output.dtype, (output.src[0], *staged), output.arg)
+            final = mk(Op.SCATTER, output.dtype, (output.src[0], *made), output.arg)
         else:
-            final = mk(Op.CONTIGUOUS, output.dtype, (staged[0],), None)
+            final = mk(Op.CONTIGUOUS, output.dtype, (made[0],), None)
         self.places[final] = self.places[output]
-        return staged, final
+        return [value for value, given in zip(made, values, strict=True) if value is not given], final
 
     def lower(self, outputs: Sequence[UOp], nest: Sequence[tuple[int, int]], frame: Frame | None = None) -> Lowered:
         """Lower one body."""
@@ -235,6 +235,11 @@ class Emitter:
     def append(self, lowered: Lowered, device: str) -> None:
         """Emit one kernel call."""
         self.calls.append(KernelCall(lowered.ast, lowered.buffers, lowered.written, lowered.variables, device))
+
+
+def is_constant(node: UOp) -> bool:
+    """Whether a node is made from constants and values of variables alone, without a load."""
+    return root_of(node).op in SCALAR_LEAVES or is_number(root_of(node))
 
 
 def computed(group: Group) -> list[UOp]:

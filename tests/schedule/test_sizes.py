@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gradlet import Tensor, Variable
+from gradlet.base.dtype import dtypes
 from gradlet.base.settings import Context
+from gradlet.schedule.calls import KernelCall
 from tests.schedule.helpers import check
 
 
@@ -32,3 +34,13 @@ def test_every_kernel_computes_positions_itself(level: int, count: int) -> None:
         results += [read, x]
     with Context(FUSE=level, SCHEDULE_CACHE=0):
         check([t.uop for t in results])
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_row_that_depends_on_all_rows_goes_to_a_position_known_at_launch(level: int) -> None:
+    x = Tensor.empty(4, 5)
+    x[Variable("position", 0, 2).bind(1)] = x.sum(0) + x.flip(0)[1]
+    with Context(FUSE=level, SCHEDULE_CACHE=0):
+        schedule = check([x.uop])
+    calls = [call for call in schedule.calls if isinstance(call, KernelCall)]
+    assert all(buffer.dtype is not dtypes.index for call in calls for buffer in call.buffers)
