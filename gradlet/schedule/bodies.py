@@ -12,8 +12,9 @@ from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op
 from gradlet.schedule.axes import Axes
 from gradlet.schedule.blocks import Frame
 from gradlet.schedule.hazards import operands
+from gradlet.schedule.lowered import Lowered
 from gradlet.schedule.moves import chain_to
-from gradlet.schedule.ranges import Loop, Lowered, RegionError, lower_kernel
+from gradlet.schedule.ranges import Loop, RegionError, lower_kernel
 
 # Ops whose loops are those of their users.
 _PLAIN: Final = ELEMENTWISE | MOVEMENT

@@ -8,7 +8,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import BodyUse, LaunchArg, LaunchSegment, LaunchStage, Op
 from gradlet.schedule.calls import KernelCall
-from gradlet.schedule.ranges import Lowered
+from gradlet.schedule.lowered import Lowered
 
 
 class LaunchBuilder:

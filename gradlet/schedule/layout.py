@@ -13,6 +13,7 @@ from collections.abc import Callable
 from math import prod
 
 from gradlet.base.dtype import dtypes
+from gradlet.graph.extents import size_form
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import MOVEMENT, AxesArg, Op, ReduceAxesArg, ShapeArg
 from gradlet.schedule.clean import find_devices, rebuild
@@ -51,7 +52,7 @@ def lay_out_operands(root: UOp, target_of: Callable[[str], Target], default_devi
 def _contracted_last(node: UOp) -> UOp | None:
     """A sum of products over other axes as one over the last axis: the gradient of a weight sums over rows."""
     product, axes = node.src[0], node.arg.axes
-    if node.arg.op is not Op.ADD or node.arg.limited or product.op is not Op.MUL:
+    if node.arg.op is not Op.ADD or product.op is not Op.MUL or node.arg.limited not in ((), axes[:1]):
         return None
     if product.src[0].op is not Op.EXPAND or product.src[1].op is not Op.EXPAND:
         return None
@@ -77,7 +78,14 @@ def _contracted_last(node: UOp) -> UOp | None:
     full = ShapeArg((*[shape[a] for a in outputs], depth))
     factors = tuple([mk(Op.EXPAND, f.dtype, (turn(f),), full) for f in (left, right)])
     both = mk(Op.MUL, product.dtype, factors, None)
-    return mk(node.op, node.dtype, (both,), ReduceAxesArg(Op.ADD, (len(outputs),)))
+    last = (len(outputs),)
+    if not node.arg.limited:
+        return mk(node.op, node.dtype, (both,), ReduceAxesArg(Op.ADD, last))
+    form = size_form(node.src[1])
+    if form is None:
+        return None
+    size = form.times(depth // shape[axes[0]]).node()
+    return mk(node.op, node.dtype, (both, size), ReduceAxesArg(Op.ADD, last, last))
 
 
 def _products(node: UOp) -> list[UOp]:
@@ -95,8 +103,6 @@ def _products(node: UOp) -> list[UOp]:
 def _is_product(node: UOp) -> bool:
     """Whether it sums `left[.., m, 1, k] * right[1, n, k]`, or several such products, over the last axis, in floats."""
     rank = len(node.src[0].shape)
-    if node.arg.limited:
-        return False
     if node.arg.op is not Op.ADD or node.arg.axes != (rank - 1,) or rank < 3:
         return False
     return all(_is_factored(product) for product in _products(node))
@@ -125,7 +131,7 @@ def _lay_out(node: UOp, target: Target) -> UOp:
     total = laid[0]
     for product in laid[1:]:
         total = mk(Op.ADD, total.dtype, (total, product), None)
-    return mk(node.op, node.dtype, (total,), node.arg)
+    return mk(node.op, node.dtype, (total, *node.src[1:]), node.arg)
 
 
 def _lay_out_factors(product: UOp, target: Target) -> UOp:

@@ -65,7 +65,9 @@ def pick_selected(root: UOp) -> UOp:
         return root
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or not src[0].mask & 1 << Op.CMPEQ:
+        if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or node.arg.limited:
+            return None
+        if not src[0].mask & 1 << Op.CMPEQ:
             return None
         found = find_selection(src[0], node.arg.axes)
         return None if found is None else read_selected(mk(node.op, node.dtype, src, node.arg), found)

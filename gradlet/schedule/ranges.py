@@ -6,16 +6,16 @@ what it costs. A request is (node, index, gate): the node's value at the index, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.graph.bounds import bounds
 from gradlet.graph.extents import Extents
-from gradlet.graph.node import UOp, mk, substitute, toposort
+from gradlet.graph.node import UOp, mk
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import (
     ELEMENTWISE,
@@ -35,6 +35,7 @@ from gradlet.ops.op import (
 from gradlet.rules.sets import INDEX_MATH
 from gradlet.schedule.blocks import Frame, cut_loops, cut_nest
 from gradlet.schedule.indexing import FALSE, INDEX, ZERO, Form, Gate, Index, IndexMath, condition, join
+from gradlet.schedule.lowered import Lowered, finish
 from gradlet.schedule.network import sorting_network
 from gradlet.schedule.partition import Blocks
 from gradlet.schedule.views import place_of_view, source_index
@@ -49,15 +50,6 @@ _INDEX: Final = Op.INDEX
 
 class RegionError(Exception):
     """Bodies cannot run block by block; never reaches the user: they are launched one after another instead."""
-
-
-class Lowered(NamedTuple):
-    """One kernel: its SINK, the BUFFER nodes by slot, the slots it stores to, the original VARIABLE nodes in order."""
-
-    ast: UOp
-    buffers: tuple[UOp, ...]
-    written: tuple[int, ...]
-    variables: tuple[UOp, ...]
 
 
 class Lowering:
@@ -120,18 +112,26 @@ class Lowering:
 
     def limit_loops(self, sizes: Mapping[UOp, Extents]) -> None:
         """Let loops over outputs end where nobody needs more, if that is so for all outputs that have the loop."""
-        found: dict[Loop, UOp | None] = {}
+        found: dict[Loop, tuple[UOp, int] | None] = {}
         for node in self.own:
             far = sizes.get(node) if node.op is not Op.WRITE else None
             shown = node.src[1] if node.op is Op.WRITE else node
             for axis in range(len(shown.shape)):
                 loops = [loop for loop in self.axis_loops(shown, axis) if loop[1] != 1]
-                size = far[axis] if far is not None and len(loops) == 1 else None
-                for loop in loops:
-                    found[loop] = size if found.setdefault(loop, size) is size else None
-        for loop, size in found.items():
-            if size is not None and loop not in self.loops:
-                self.limits[loop] = self.value(size, ())
+                size = far[axis] if far is not None else None
+                for position, loop in enumerate(loops):
+                    # The loops inside run over whole blocks, so that the last one may go past the size.
+                    inside = prod([count for _, count in loops[1:]])
+                    own = (size, inside) if size is not None and position == 0 else None
+                    found[loop] = own if found.setdefault(loop, own) == own else None
+        for loop, own in found.items():
+            if own is not None and loop not in self.loops:
+                self.limits[loop] = self.blocks(*own)
+
+    def blocks(self, size: UOp, block: int) -> UOp:
+        """How many blocks hold a size that is known at launch."""
+        count = self.value(size, ())
+        return count if block == 1 else (count + (block - 1)) // block
 
     def reduce_index(
         self, source: UOp, axis: int, size: UOp, used: dict[Loop, int], context: object
@@ -139,16 +139,20 @@ class Lowering:
         """The index of a reduced axis of which only the first positions count, and the condition if a loop runs on."""
         loops = [loop for loop in self.axis_loops(source, axis) if loop[1] != 1]
         count = self.value(size, ())
-        if len(loops) != 1:
-            one = self.axis_index(loops, used, AxisKind.REDUCE, context)
+        if not loops or bounds(count)[1] < 2:  # a loop that runs once at most is no loop
+            one = self.axis_index(loops, used, AxisKind.REDUCE, context) if loops else ZERO
             return one, (mk(Op.CMPLT, dtypes.bool, (one, count), None),)
         times = used.get(loops[0], 0)
         used[loops[0]] = times + 1
+        block = prod([extent for _, extent in loops[1:]])
         key = (loops[0], times, context, count)
-        found = self.loops.get(key)
-        if found is None:
-            found = self.loops[key] = self.make_range(count, AxisKind.REDUCE)
-        return found, ()
+        outer = self.loops.get(key)
+        if outer is None:
+            outer = self.loops[key] = self.make_range(self.blocks(size, block), AxisKind.REDUCE)
+        if block == 1:
+            return outer, ()
+        one = self.math.combine([(outer, block), (self.axis_index(loops[1:], used, AxisKind.REDUCE, context), 1)])
+        return one, (mk(Op.CMPLT, dtypes.bool, (one, count), None),)
 
     def open_block(self, blocks: Blocks) -> None:
         """One PARALLEL range numbers the blocks; the loops that are cut are parts of its number."""
@@ -596,46 +600,3 @@ def buffer_below(place: UOp) -> UOp:
     while place.op is not _BUFFER:
         place = place.src[0]
     return place
-
-
-def finish(sink: UOp, buffers: list[UOp], variables: list[UOp], last: Collection[int] = ()) -> Lowered:
-    """Drop parameters and variables that simplification removed, number ranges without gaps, name the kernel.
-
-    Ranges whose number is in `last` come after all others.
-    """
-    order = toposort((sink,))
-    params = sorted((n for n in order if n.op is Op.PARAM), key=lambda n: n.arg.slot)
-    ranges = sorted((n for n in order if n.op is Op.RANGE), key=lambda n: (n.arg.number in last, n.arg.number))
-    names = sorted((n for n in order if n.op is Op.VARIABLE), key=lambda n: int(n.arg.name[1:]))
-    new: dict[UOp, UOp] = {}
-    for slot, param in enumerate(params):
-        if param.arg.slot != slot:
-            new[param] = mk(Op.PARAM, param.dtype, (), ParamArg(slot, param.arg.size))
-    for number, name in enumerate(names):
-        if name.arg.name != f"v{number}":
-            new[name] = mk(Op.VARIABLE, name.dtype, (), VariableArg(f"v{number}", name.arg.low, name.arg.high))
-    counts = substitute([loop.src[0] for loop in ranges], new) if new else [loop.src[0] for loop in ranges]
-    for number, (loop, count) in enumerate(zip(ranges, counts, strict=True)):
-        if loop.arg.number != number or count is not loop.src[0]:
-            new[loop] = mk(Op.RANGE, INDEX, (count,), RangeArg(number, loop.arg.kind))
-    if new:
-        sink = sink.substitute(new)
-    sink = sink.replace(arg=KernelArg(kernel_name(ranges)))
-    written = tuple(sorted({s.src[0].src[0].arg.slot for s in sink.src}))
-    return Lowered(
-        sink,
-        tuple([buffers[p.arg.slot] for p in params]),
-        written,
-        tuple([variables[int(n.arg.name[1:])] for n in names]),
-    )
-
-
-def kernel_name(ranges: Sequence[UOp]) -> str:
-    """`r_64_1024`: the sizes of the loops; `r` when one is reduced, `s` when one is ordered, else `e`."""
-    kinds = {r.arg.kind for r in ranges}
-    letter = "s" if AxisKind.ORDERED in kinds else "r" if AxisKind.REDUCE in kinds else "e"
-    return "_".join([letter, *[_size_name(r.src[0]) for r in ranges]]) if ranges else f"{letter}_1"
-
-
-def _size_name(size: UOp) -> str:
-    return str(size.arg) if size.op is Op.CONST else f"n{bounds(size)[1]}"

@@ -6,7 +6,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AxisKind, KernelArg, Op, ParamArg, RangeArg
 from gradlet.schedule.emit import unsafe_slots
-from gradlet.schedule.ranges import Lowered
+from gradlet.schedule.lowered import Lowered
 from tests.schedule.helpers import check, permute, shrink, tensor, write
 
 F32 = dtypes.float32
