@@ -79,3 +79,28 @@ def test_products_on_the_device(transposed: tuple[bool, bool]) -> None:
     left = Tensor(np.ascontiguousarray(a.T)).T if transposed[0] else Tensor(a)
     right = Tensor(np.ascontiguousarray(b.T)).T if transposed[1] else Tensor(b)
     np.testing.assert_allclose((left @ right).relu().numpy(), np.maximum(a @ b, 0), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "left", "right", "expected"),
+    [
+        ((4, 64), 128, 1024, 1),  # the right factor in strips
+        ((8, 128), 1024, 1024, 2),  # the left one is large too
+        ((4, 64), 1024, 1000, 0),  # no whole strips
+        ((4, 16), 128, 64, 0),  # small
+    ],
+)
+def test_gradient_of_a_weight(rows: tuple[int, ...], left: int, right: int, expected: int) -> None:
+    x, g = memory(*rows, left), memory(*rows, right)
+    axes = tuple(range(len(rows)))
+    assert copies((x.unsqueeze(-1) * g.unsqueeze(-2)).sum(axes)) == expected
+
+
+def test_sum_of_products_is_laid_out_product_by_product() -> None:
+    a, b = memory(64, 256), memory(256, 1024)
+    c, d = memory(64, 256), memory(256, 1024)
+
+    def factors(x: Tensor, w: Tensor) -> Tensor:
+        return x.unsqueeze(1) * w.T.unsqueeze(0)
+
+    assert copies((factors(a, b) + factors(c, d)).sum(-1)) == 2
