@@ -378,6 +378,8 @@ class Separation:
                 pending.append((top.src[0], scale))
             elif top.op is Op.MUL and top.src[1].op is Op.CONST:
                 pending.append((top.src[0], scale * top.src[1].arg))
+            elif top.op is Op.FDIV and top.src[1].op is Op.CONST and top.src[1].arg:
+                pending.append((top.src[0], scale / top.src[1].arg))
             elif top.op is Op.WHERE and _is_finite_guard(top):
                 pending.append((top.src[1], scale))
             else:
@@ -498,6 +500,8 @@ def _merged(terms: Sequence[Term], dtype: DType, rough: bool) -> Form:
     ones = 0
     factors: dict[tuple[UOp | None, bool], UOp] = {}
     for factor, element, counted in terms:
+        if factor is not None and element is not None and element.op is Op.CONST:
+            factor, element = factor.mul(element.arg), None
         if factor is None and element is None:
             ones += 1
         elif factor is None:
@@ -523,7 +527,9 @@ def _quotient(forms: Sequence[Form], dtype: DType) -> Form | None:
         mine, value = term.factor, term.element
         if factor is not None:
             mine = mk(Op.FDIV, factor.dtype, (UOp.const(factor.dtype, 1) if mine is None else mine, factor), None)
-        if element is not None:
+        if element is not None and mine is not None and value is None and element.op is Op.CONST:
+            mine = mk(Op.FDIV, mine.dtype, (mine, UOp.const(mine.dtype, element.arg)), None)
+        elif element is not None:
             value = mk(Op.FDIV, dtype, (UOp.const(dtype, 1) if value is None else value, element), None)
         terms.append(Term(mine, value, term.counted and element is None))
     return Form(tuple(terms), above.rough or below.rough)
