@@ -46,6 +46,7 @@ Request = tuple[UOp, Index, Gate]
 _RESHAPE: Final = Op.RESHAPE
 _BUFFER: Final = Op.BUFFER
 _INDEX: Final = Op.INDEX
+_HAS_LOAD: Final = 1 << Op.LOAD
 
 
 class RegionError(Exception):
@@ -305,10 +306,14 @@ class Lowering:
         form = self.math.form(element)
         terms = {t: f for t, f in form.terms.items() if t is not self.block}
         low, high = self.math.form_bounds(Form(terms, form.constant))
-        inside = (gate or (0 <= low and high < size)) and not any(self.block in t.ranges for t in terms)
+        inside = (gate or (0 <= low and high < size)) and not any(self.goes_with_block(t) for t in terms)
         if not inside or form.terms.get(self.block, 0) != size:  # type: ignore[arg-type]
             raise RegionError("a block reads what another block makes")
         return self.math.build(terms, form.constant)
+
+    def goes_with_block(self, term: UOp) -> bool:
+        """Whether a part of an address depends on the block's number; a number that was loaded is a place in the block."""
+        return self.block in term.ranges and not term.mask & _HAS_LOAD
 
     def address(self, buffer: UOp, element: UOp, gate: Gate) -> UOp:
         """INDEX of one element."""
