@@ -7,7 +7,7 @@ which kernels stay apart, which way two launches are merged, where the loops of 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
@@ -45,12 +45,28 @@ class Program:
         self.variables = 0
         kinds = [name for name in dir(self) if name.startswith("op_")]
         chosen = self.random.sample(kinds, self.random.randint(3, len(kinds)))
-        for _ in range(self.random.randint(3, 12)):
-            made = getattr(self, self.random.choice(chosen))(self.pick())
-            if prod(made.shape) <= 600:
-                self.values.append(self.fit(made))
+        names = [self.random.choice(chosen) for _ in range(self.random.randint(3, 12))]
+        if self.random.random() < 0.3:
+            self.equal_layers(names[:4])
+        else:
+            self.layer(names)
         self.results += self.random.sample(self.values[-6:], self.random.randint(1, 3))
         self.results += self.bases
+
+    def layer(self, names: Sequence[str]) -> None:
+        """One operation after another."""
+        for name in names:
+            made = getattr(self, name)(self.pick())
+            if prod(made.shape) <= 600:
+                self.values.append(self.fit(made))
+
+    def equal_layers(self, names: Sequence[str]) -> None:
+        """The same operations three times."""
+        seed = self.random.random()
+        for _ in range(3):
+            self.random.seed(seed)
+            self.values = self.values[-2:]
+            self.layer(names)
 
     @property
     def roots(self) -> list[UOp]:
@@ -88,11 +104,15 @@ class Program:
 
     def index(self, size: int) -> Tensor:
         """Indices made inside the program."""
-        kind = self.random.randrange(3)
+        kind = self.random.randrange(5)
         if kind == 0:
             return Tensor.empty(size, dtype="int32")
         if kind == 1:
             return Tensor.arange(size).flip(0)
+        if kind == 2 and size == self.m:
+            return (self.pick()[0] * 3).int() % size
+        if kind == 3 and size == self.n:
+            return self.pick().sum(1).int() % size
         return (self.pick()[0, :1].expand(size) * 2).int() % max(1, size)
 
     # what is done
