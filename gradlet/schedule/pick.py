@@ -4,6 +4,9 @@ What is recognised is the structure, however it was spelled: a sum along an axis
 test that compares that axis' own position with an integer that does not depend on it. A number outside the axis gives
 0, as in the sum. What a product multiplies by 0 is not read, so an infinity there is no NaN in the result: with
 STRICT_FLOAT only selects and integers are rewritten.
+
+The other way round, a sum over what the integer depends on, for every position of an axis that is kept, adds each term
+to one element: the gradient of one_hot @ W, a histogram.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final, NamedTuple
 
+from gradlet.base.dtype import accumulator
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.allocation import COUNTER_NUMBER
 from gradlet.graph.node import UOp, mk, toposort
@@ -23,6 +27,7 @@ from gradlet.ops.op import (
     GatherArg,
     Op,
     ReduceAxesArg,
+    ScatterArg,
     ShapeArg,
     ShrinkArg,
 )
@@ -33,6 +38,8 @@ from gradlet.schedule.moves import replay, reshape
 DEPTH: Final = 24
 # The value is computed from its operands at the selected place if it is made of at most so many steps.
 MOST_STEPS: Final = 16
+# For fewer positions a matrix product is as fast as adding one by one.
+MANY_POSITIONS: Final = 64
 _NEEDED: Final = 1 << Op.REDUCE_AXES | 1 << Op.CMPEQ
 # Movement that a test goes through unchanged: the others make elements that the test does not have.
 _PLAIN: Final = MOVEMENT - {Op.PAD, Op.WINDOW, Op.UNWINDOW}
@@ -69,8 +76,9 @@ def pick_selected(root: UOp) -> UOp:
             return None
         if not src[0].mask & 1 << Op.CMPEQ:
             return None
+        same = mk(node.op, node.dtype, src, node.arg)
         found = find_selection(src[0], node.arg.axes)
-        return None if found is None else read_selected(mk(node.op, node.dtype, src, node.arg), found)
+        return read_selected(same, found) if found is not None else add_selected(same)
 
     return rebuild(root, change)
 
@@ -80,8 +88,8 @@ def _is_counter(node: UOp) -> bool:
 
 
 # recognising
-def find_selection(value: UOp, axes: Sequence[int]) -> Selection | None:
-    """How a sum of `value` over `axes` selects, if it does."""
+def find_selection(value: UOp, axes: Sequence[int], kept: bool = False) -> Selection | None:
+    """How a sum of `value` over `axes` selects, if it does; `kept`: along an axis that is not among them."""
     factors = _factors(value)
     for position, factor in enumerate(factors):
         rest = (*factors[:position], *factors[position + 1 :])
@@ -99,7 +107,7 @@ def find_selection(value: UOp, axes: Sequence[int]) -> Selection | None:
             if line is None or len(line.steps) != len(value.shape):
                 continue
             moving = [a for a, step in enumerate(line.steps) if step]
-            if len(moving) != 1 or moving[0] not in axes or line.steps[moving[0]] not in (1, -1):
+            if len(moving) != 1 or (moving[0] in axes) is kept or line.steps[moving[0]] not in (1, -1):
                 continue
             axis = moving[0]
             if other.op not in SCALAR_LEAVES and depends_on(other, axis, DEPTH):
@@ -289,6 +297,39 @@ def read_selected(node: UOp, found: Selection) -> UOp:
     assert result.shape == whole
     rest = tuple([a - (a > axis) for a in node.arg.axes if a != axis])
     return mk(Op.REDUCE_AXES, node.dtype, (result,), ReduceAxesArg(Op.ADD, rest)) if rest else result
+
+
+def add_selected(node: UOp) -> UOp | None:
+    """A sum whose terms go to one position of a kept axis each, as additions to these positions."""
+    value, axes = node.src[0], node.arg.axes
+    found = find_selection(value, axes, kept=True)
+    if found is None or (STRICT_FLOAT.value and node.dtype.is_float):
+        return None
+    axis, number, factors = found
+    size = value.shape[axis]
+    others = [a for a in range(len(value.shape)) if a != axis]
+    free = [a for a in others if a not in axes]
+    if size < MANY_POSITIONS or any(depends_on(number, others.index(a), DEPTH) for a in free):
+        return None
+    if any(f.op not in SCALAR_LEAVES and depends_on(f, axis, DEPTH) for f in factors):
+        return None
+    wide = accumulator(node.dtype)  # many terms may meet in one
+    terms = UOp.const(wide, 1)
+    for factor in factors:
+        part = factor if factor.op in SCALAR_LEAVES else without(factor, axis)
+        terms = mk(Op.MUL, wide, (terms, part.cast(wide)), None) if terms.op is not Op.CONST else part.cast(wide)
+    summed = [others.index(a) for a in others if a in axes]
+    order = (*summed, *[others.index(a) for a in free])
+    if terms.op not in SCALAR_LEAVES:
+        terms = mk(Op.PERMUTE, wide, (terms,), AxesArg(order))
+    for a in reversed([others.index(a) for a in free]):
+        number = without(number, a)
+    shape = (size, *[value.shape[a] for a in free])
+    zeros = mk(Op.EXPAND, wide, (reshape(UOp.const(wide, 0), (1,) * len(shape)),), ShapeArg(shape))
+    result = mk(Op.SCATTER, wide, (zeros, number, terms), ScatterArg(Op.ADD)).cast(node.dtype)
+    behind = sum(a < axis for a in free)
+    back = (*range(1, behind + 1), 0, *range(behind + 1, len(shape)))
+    return mk(Op.PERMUTE, node.dtype, (result,), AxesArg(back)) if behind else result
 
 
 def at_number(node: UOp, axis: int, number: UOp) -> UOp:

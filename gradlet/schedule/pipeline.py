@@ -193,7 +193,7 @@ PIPELINE: Final = Pipeline(
         Pass("pull sums through windows", _pull_sums, T, T,
              doc="the gradient of a convolution is a convolution, not products that are scattered"),
         Pass("pick selected elements", _pick_selected, T, T,
-             doc="a sum that selects one element by its number reads that element"),
+             doc="a sum that selects by number reads one element, or adds to one"),
         Pass("online reductions", _go_online, T, T,
              doc="long reductions that need one another read memory once: blocks on their own, then combined"),
         Pass("split long reductions", _split_reductions, T, T,

@@ -173,3 +173,29 @@ def test_positions_are_followed_through_movement() -> None:
         line = position_of(tensor.uop, 24)
         assert (None if line is None else line.steps) == steps, tensor
         assert line is None or line.constant == constant
+
+
+def test_the_gradient_of_a_selection_adds_to_the_selected() -> None:
+    rng = np.random.default_rng(4)
+    numbers = rng.integers(-2, 102, 33).astype(np.int32)
+    g, table = [rng.integers(-9, 9, shape).astype(np.float32) for shape in ((33, 5), (100, 5))]
+    hot = (numbers[:, None] == np.arange(100)).astype(np.float32)
+    weights, ids_ = held(table), held(numbers)
+    (grad,) = (ids_.one_hot(100).float() @ weights).gradient(weights, gradient=held(g))
+    for result, wanted in [
+        (grad, hot.T @ g), (held(g).T @ ids_.one_hot(100).float(), g.T @ hot), (ids_.one_hot(100).sum(0), hot.sum(0)),
+        ((Tensor.arange(100).unsqueeze(1) == ids_).cast("int32").sum(1), hot.sum(0)),
+    ]:  # fmt: skip
+        assert any(n.op is Op.SCATTER for n in toposort((pick_selected(result.uop),)))
+        assert sum(traffic_of(call).operations for call in result.schedule().calls) <= 33 * 5 * 2
+        np.testing.assert_array_equal(result.numpy(), wanted)
+
+
+def test_few_positions_and_rows_of_their_own_are_no_scatter() -> None:
+    few = held(IDS).one_hot(8).sum(0)
+    rows = (held(MANY).one_hot(100).float().unsqueeze(-1) * held(MANY.astype(np.float32)).reshape(6, 7, 1, 1)).sum(1)
+    for result in (few, rows):
+        assert not any(n.op is Op.SCATTER for n in toposort((pick_selected(result.uop),)))
+    hot = (MANY[..., None] == np.arange(100)).astype(np.float32)
+    np.testing.assert_array_equal(few.numpy(), (IDS[:, None] == np.arange(8)).sum(0))
+    np.testing.assert_array_equal(rows.numpy()[..., 0], (hot * MANY[..., None]).sum(1))
