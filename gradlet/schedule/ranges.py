@@ -312,7 +312,7 @@ class Lowering:
         return self.math.build(terms, form.constant)
 
     def goes_with_block(self, term: UOp) -> bool:
-        """Whether a part of an address depends on the block's number. A loaded number is a position inside the block."""
+        """Whether a part of an address depends on the block's number; a loaded number is a place in the block."""
         return self.block in term.ranges and not term.mask & _HAS_LOAD
 
     def address(self, buffer: UOp, element: UOp, gate: Gate) -> UOp:
