@@ -8,7 +8,7 @@ import pytest
 from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
 from gradlet.graph.evaluate import run_linear
-from gradlet.ops.op import AxisKind, Op
+from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, Tail
 from gradlet.target.target import AVX2, AVX512, NEON, NVPTX, SSE, Target
 from tests.codegen import kernels
 from tests.codegen.check import check_kernel, check_linear
@@ -46,6 +46,26 @@ def test_strict_float(number: int) -> None:
 
 def test_neon_is_a_target_too() -> None:
     check_linear(kernels.matmul(), NEON)
+
+
+@pytest.mark.parametrize("value", [1, 2, 37, 63, 64])
+@pytest.mark.parametrize("opts", [
+    (Opt(OptKind.PARALLEL, 0, 0),),
+    (Opt(OptKind.VECTORIZE, 0, 4, Tail.MASK), Opt(OptKind.PARALLEL, 0, 0)),
+], ids=["alone", "with lanes"])  # fmt: skip
+def test_parts_of_a_range_known_at_launch_run_every_iteration_once(value: int, opts: tuple[Opt, ...]) -> None:
+    kernel = kernels.symbolic(value)
+    program = pipeline.lower(kernel.sink.replace(arg=KernelArg("symbolic", opts)), AVX512)
+    assert program.grid == (64 if len(opts) == 1 else 16)
+    for cuts in ([0, program.grid], [0, 3, 4, 11, program.grid], list(range(program.grid + 1))):
+        arrays = [a.copy() for a in kernel.arrays]
+        done = np.zeros(64, int)
+        for begin, end in zip(cuts, cuts[1:]):
+            arrays[0][:] = 99
+            run_linear(program, arrays, kernel.variables, begin, end)
+            done += arrays[0] != 99
+            np.testing.assert_array_equal(arrays[0][arrays[0] != 99], kernel.expected[0][arrays[0] != 99])
+        np.testing.assert_array_equal(done, np.arange(64) < value)
 
 
 def test_parallel_parts_make_the_whole() -> None:

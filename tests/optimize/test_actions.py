@@ -110,7 +110,7 @@ def test_refusals_name_the_reason() -> None:
     refused(kernels.scatter_add().sink, Opt(OptKind.PARALLEL, 0, 0), "only independent output loops")
     refused(kernels.scatter_add().sink, Opt(OptKind.UNROLL, 1, 3, Tail.SHIFT), "reads what it writes")
     refused(kernels.symbolic().sink, Opt(OptKind.UNROLL, 0, 4), "unknown before launch")
-    refused(kernels.symbolic().sink, Opt(OptKind.PARALLEL, 0, 0), "only known at launch")
+    refused(kernels.symbolic().sink, Opt(OptKind.PARALLEL, 0, 0), "only known at launch", NVPTX)
     refused(kernels.full_sum().sink, Opt(OptKind.PARALLEL, 0, 0), "only independent output loops")
     refused(kernels.layer_norm().sink, Opt(OptKind.PARALLEL, 1, 0), "some store does not depend on it")
 

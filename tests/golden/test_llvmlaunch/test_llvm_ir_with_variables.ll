@@ -12,20 +12,48 @@ entry:
   %v3 = load i64, ptr %v2, align 8
   %v4 = getelementptr inbounds i64, ptr %table, i64 3
   %v5 = load i64, ptr %v4, align 8
-  %v6 = sitofp i64 %v5 to float
-  %v9 = icmp slt i64 0, %v3
-  br i1 %v9, label %loop0_7, label %after0_8
-loop0_7:
-  %i0_10 = phi i64 [ 0, %entry ], [ %next15, %loop0_7 ]
-  %a11 = getelementptr float, ptr %p0, i64 %i0_10
-  %a12 = getelementptr float, ptr %p1, i64 %i0_10
-  %v13 = load float, ptr %a12, align 4
-  %v14 = fadd float %v13, %v6
-  store float %v14, ptr %a11, align 4
-  %next15 = add nuw nsw i64 %i0_10, 1
-  %v16 = icmp slt i64 %next15, %v3
-  br i1 %v16, label %loop0_7, label %after0_8, !llvm.loop !1
-after0_8:
+  %v6 = trunc i64 %v3 to i32
+  %v7 = insertelement <8 x i32> poison, i32 %v6, i64 0
+  %v8 = shufflevector <8 x i32> %v7, <8 x i32> poison, <8 x i32> zeroinitializer
+  %v9 = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, %v8
+  %a10 = getelementptr float, ptr %p0, i64 0
+  %a11 = getelementptr float, ptr %p1, i64 0
+  %v12 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %a11, <8 x i1> %v9, <8 x float> splat (float 0x0000000000000000))
+  %v13 = sitofp i64 %v5 to float
+  %v14 = insertelement <8 x float> poison, float %v13, i64 0
+  %v15 = shufflevector <8 x float> %v14, <8 x float> poison, <8 x i32> zeroinitializer
+  %v16 = fadd <8 x float> %v12, %v15
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v16, ptr align 4 %a10, <8 x i1> %v9)
+  %v17 = add nsw i64 %v3, -8
+  %v18 = trunc i64 %v17 to i32
+  %v19 = insertelement <8 x i32> poison, i32 %v18, i64 0
+  %v20 = shufflevector <8 x i32> %v19, <8 x i32> poison, <8 x i32> zeroinitializer
+  %v21 = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, %v20
+  %a22 = getelementptr float, ptr %p0, i64 8
+  %a23 = getelementptr float, ptr %p1, i64 8
+  %v24 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %a23, <8 x i1> %v21, <8 x float> splat (float 0x0000000000000000))
+  %v25 = fadd <8 x float> %v24, %v15
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v25, ptr align 4 %a22, <8 x i1> %v21)
+  %v26 = add nsw i64 %v3, -16
+  %v27 = trunc i64 %v26 to i32
+  %v28 = insertelement <8 x i32> poison, i32 %v27, i64 0
+  %v29 = shufflevector <8 x i32> %v28, <8 x i32> poison, <8 x i32> zeroinitializer
+  %v30 = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, %v29
+  %a31 = getelementptr float, ptr %p0, i64 16
+  %a32 = getelementptr float, ptr %p1, i64 16
+  %v33 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %a32, <8 x i1> %v30, <8 x float> splat (float 0x0000000000000000))
+  %v34 = fadd <8 x float> %v33, %v15
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v34, ptr align 4 %a31, <8 x i1> %v30)
+  %v35 = add nsw i64 %v3, -24
+  %v36 = trunc i64 %v35 to i32
+  %v37 = insertelement <8 x i32> poison, i32 %v36, i64 0
+  %v38 = shufflevector <8 x i32> %v37, <8 x i32> poison, <8 x i32> zeroinitializer
+  %v39 = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, %v38
+  %a40 = getelementptr float, ptr %p0, i64 24
+  %a41 = getelementptr float, ptr %p1, i64 24
+  %v42 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %a41, <8 x i1> %v39, <8 x float> splat (float 0x0000000000000000))
+  %v43 = fadd <8 x float> %v42, %v15
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v43, ptr align 4 %a40, <8 x i1> %v39)
   ret void
 }
 
@@ -97,8 +125,8 @@ entry:
   ret void
 }
 
+declare <8 x float> @llvm.masked.load.v8f32.p0(ptr, <8 x i1>, <8 x float>)
+declare void @llvm.masked.store.v8f32.p0(<8 x float>, ptr, <8 x i1>)
 
 attributes #0 = { nounwind "prefer-vector-width"="256" "min-legal-vector-width"="256" }
 attributes #1 = { noinline nounwind "prefer-vector-width"="256" "min-legal-vector-width"="256" }
-!0 = !{!"llvm.loop.unroll.disable"}
-!1 = distinct !{!1, !0}
