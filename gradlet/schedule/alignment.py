@@ -8,7 +8,7 @@ from math import prod
 from gradlet.graph.node import UOp
 from gradlet.ops.op import ELEMENTWISE, Op, batch_axes
 from gradlet.schedule.axes import Axes, Loop
-from gradlet.schedule.cells import NOTHING, Atoms
+from gradlet.schedule.cells import Atoms
 
 # The loops that make up the index of an axis, outermost first; None when it is more than that.
 AxisLoops = tuple[Loop, ...] | None

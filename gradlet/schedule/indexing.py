@@ -177,7 +177,7 @@ class IndexMath:
         )
 
     def _split_small(self, terms: dict[UOp, int], constant: int, divisor: int) -> tuple[UOp, UOp, int] | None:
-        """`sum(terms) + constant` as `large * unit + small` with `0 <= small < unit` and a unit that divides `divisor`."""
+        """`sum(terms) + constant` as `large * unit + small`: `0 <= small < unit`, and the unit divides `divisor`."""
         for unit in sorted({abs(f) for f in terms.values()}, reverse=True):
             if unit == 1 or divisor % unit:
                 continue

@@ -32,6 +32,8 @@ from gradlet.target.target import Target
 MAX_BODIES: Final = 16
 # A kernel is small, and worth packing with any other, when it takes at most this many launches.
 SMALL_LAUNCHES: Final = 3
+# A tail that could run on all cores takes at most this many launches on one.
+TAIL_LAUNCHES: Final = 5
 
 
 @dataclass
@@ -300,10 +302,15 @@ class LaunchSearch:
         return self.alone(kernel)
 
     def _tail(self, a: Draft, b: Draft) -> Draft | None:
-        if b.staged or b.plan is not None:
+        if b.staged or b.plan is not None or any(self.is_long(k) for k in b.kernels):
             return None
         price = a.price + sum(self.alone(k) for k in b.kernels)
         return Draft(a.main, price, a.staged, a.plan, [*a.tails, *b.kernels])
+
+    def is_long(self, kernel: Kernel) -> bool:
+        """Whether other cores would wait for a kernel on one core although they could help."""
+        launch = self.planner(kernel).target.launch_ps
+        return kernel.verdict.width > 1 and self.alone(kernel) > TAIL_LAUNCHES * launch
 
     def _staging(self, a: Draft, b: Draft) -> Draft | None:
         if a.plan is not None or a.staged or a.tails or not self.depends(b.main, a.main):

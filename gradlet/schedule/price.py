@@ -9,6 +9,7 @@ from typing import Final
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
+from gradlet.schedule.alignment import aligned_atoms
 from gradlet.schedule.axes import Axes
 from gradlet.schedule.cells import MAX_OPERANDS, MAX_STEPS, NOTHING, Atoms, Cell, ViewNames, view_of
 from gradlet.schedule.reasons import Reason
@@ -56,6 +57,7 @@ class Verdict:
         traffic: bytes between memory and the cores.
         reads: operands from outside, with the bytes that are read of each and the loops they depend on.
         contraction: whether it is a matrix product or convolution.
+        width: iterations that can run at the same time.
         reason: why it is impossible.
     """
 
@@ -66,6 +68,7 @@ class Verdict:
     traffic: int = 0
     reads: Mapping[object, tuple[int, Atoms]] = field(default_factory=dict)
     contraction: bool = False
+    width: int = 1
     reason: Reason | None = None
 
 
@@ -79,6 +82,7 @@ class Pricer:
         self.steps = steps
         self.target = target
         self.launch = target.launch_ps
+        self._askew: dict[tuple[int, int], tuple[frozenset[UOp], bool]] = {}
         self.readers: dict[object, frozenset[object]] = {w: frozenset(r) for w, r in steps.before.items()}
 
     def price(self, cells: Sequence[Cell], stored: Sequence[Cell]) -> Verdict:
@@ -229,10 +233,38 @@ class Pricer:
             misfit = Reason.UNUSED if not mine else None
             if cell.reduce is not None and mine:
                 misfit = self._reduce_misfit(cell, mine, broadcasts)
+                if misfit is None and self._is_read_askew(cell, cell.number in stored_numbers, users[cell.number]):
+                    misfit = Reason.CONTRACTION_AGAIN if cell.contraction else Reason.REDUCTION_AGAIN
             if misfit is not None:
                 return misfit, broadcasts
             places[cell.number] = mine
         return places, broadcasts
+
+    def _is_read_askew(self, cell: Cell, is_stored: bool, users: Sequence[tuple[Cell, bool]]) -> bool:
+        """Whether one iteration needs several elements of a reduce, which would each be computed there (p + p.T)."""
+        askew: set[UOp] = set()
+        straight = is_stored
+        for user, _ in users:
+            views, in_step = self._views(user, cell)
+            askew |= views
+            straight |= in_step
+        return len(askew) + straight > 1
+
+    def _views(self, user: Cell, cell: Cell) -> tuple[frozenset[UOp], bool]:
+        """The views of a cell's root that are not in step with their reader, and whether there are others."""
+        key = (user.number, cell.number)
+        found = self._askew.get(key)
+        if found is None:
+            root = cell.root
+            every = {
+                operand: cell.kept <= aligned_atoms(operand, root, step, self.steps.axes)
+                for step in user.members
+                for operand, source in self.steps.reads[step]
+                if source is root
+            }
+            found = frozenset([o for o, in_step in every.items() if not in_step]), any(every.values())
+            self._askew[key] = found
+        return found
 
     def _reduce_misfit(self, cell: Cell, mine: dict[tuple[int, Atoms], Place], broadcasts: set[Atoms]) -> Reason | None:
         """Why a reduce is not computed once per element at every place that needs it, or None."""
@@ -319,7 +351,7 @@ class Pricer:
         fraction = CONTRACTION_FRACTION if contraction else PLAIN_FRACTION
         compute = work * fraction * PICO // self.target.flops_per_second
         price = self.launch + self.time(compute, traffic, width)
-        return Verdict(price, outer, chain, compute, traffic, reads, contraction)
+        return Verdict(price, outer, chain, compute, traffic, reads, contraction, width)
 
     def time(self, compute: int, traffic: int, width: int) -> int:
         """Picoseconds of a kernel without its launch.

@@ -45,6 +45,7 @@ class Reason(Enum):
     ARGUMENTS = "arguments"
     AFTER_TAIL = "illegal: it needs what a tail makes"
     STAGED_AFTER = "illegal: what runs before it needs what the other one makes"
+    LONG_TAIL = "illegal: a tail runs on one core, and this is work for all of them"
     TAIL_OF_MANY = "illegal: only a kernel alone can be a tail"
     NOT_FIRST = "illegal: only a kernel alone can run before another"
     NOT_READ = "illegal: the other one does not read it"

@@ -270,7 +270,8 @@ def why_no_launch(search: LaunchSearch, a: Draft, b: Draft) -> Refusal | None:
 
 def why_no_tail(search: LaunchSearch, a: Draft, b: Draft) -> Refusal:
     """Why the second launch cannot be a tail of the first."""
-    return Refusal("tail", Reason.TAIL_OF_MANY)
+    long = not b.staged and b.plan is None
+    return Refusal("tail", Reason.LONG_TAIL if long else Reason.TAIL_OF_MANY)
 
 
 def why_no_staging(search: LaunchSearch, a: Draft, b: Draft) -> Refusal:

@@ -104,7 +104,7 @@ class Planner:
 
     # legality
     def shared(self, kernels: Sequence[Kernel]) -> Atoms:
-        """The loops that can be cut: parallel in every kernel, and every value is read, or changed, where it was made."""
+        """The loops that can be cut: parallel in every kernel, every value read, or changed, where it was made."""
         return NOTHING if self.overwrites_unread(kernels) else self.in_step(kernels, self.parallel(kernels))
 
     def in_step(self, kernels: Sequence[Kernel], loops: Atoms) -> Atoms:
@@ -135,9 +135,9 @@ class Planner:
         return False
 
     def aligned(self, kernel: Kernel) -> dict[UOp, Atoms]:
-        """For everything a kernel reads, the loops along which each of its blocks reads only the block of the same loop.
+        """For everything a kernel reads, the loops along which a block of it reads only the block of the same loop.
 
-        A step is evaluated where its users need it: it is in step with an output along a loop if every hop on the way is.
+        A step is evaluated where its users need it: it is in step with an output along a loop if every hop between is.
         """
         found = self._aligned.get(id(kernel))
         if found is not None:
