@@ -158,7 +158,7 @@ def gather(table: Array, index: Array, batch: int = 0) -> Array:
     outside = (index < 0) | (index >= table.shape[0])
     if table.shape[0] == 0:
         return np.zeros((*index.shape, *table.shape[1:]), table.dtype)
-    result = table[np.where(outside, 0, index).astype(np.int64)]
+    result = np.array(table[np.where(outside, 0, index).astype(np.int64)])
     result[outside] = 0
     return result
 

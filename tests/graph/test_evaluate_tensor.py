@@ -116,6 +116,13 @@ def test_max_keeps_nan():
     assert np.isnan(run(x.maximum(0), buffers)[1]) and np.isnan(run(x.minimum(0), buffers)[1])
 
 
+def test_gather_of_one_number_by_one_position():
+    table, buffers = tensor(0, np.array([3, 4], np.int32), dtypes.int32)
+    for position, want in ((1, 4), (2, 0)):
+        index = UOp.const(dtypes.int32, position)
+        assert run(mk(Op.GATHER, dtypes.int32, (table, index), GatherArg(0)), buffers) == want
+
+
 def test_gather_gives_zero_outside():
     table, first = tensor(0, np.arange(8, dtype=np.float32).reshape(4, 2) + 1, dtypes.float32)
     index, second = tensor(1, np.array([[3, -1], [4, 0]], np.int32), dtypes.int32)
