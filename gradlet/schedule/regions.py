@@ -17,6 +17,7 @@ from gradlet.graph.node import UOp
 from gradlet.ops.op import SCALAR_LEAVES
 from gradlet.schedule.alignment import aligned_atoms, overwritten_atoms
 from gradlet.schedule.cells import NOTHING, Atoms, Cell
+from gradlet.schedule.moves import root_of
 from gradlet.schedule.partition import Blocks, Cut
 from gradlet.schedule.price import PICO, Pricer
 
@@ -150,7 +151,9 @@ class Planner:
             version = self.steps.versions.get(cell.root)
             if version is not None:
                 place = self.steps.effects.overwritten(cell.root)
-                there = in_step[cell.root] & overwritten_atoms(place, version, cell.root, axes)
+                there: Atoms = frozenset()
+                if root_of(place) is version:  # else versions that nobody reads lie between
+                    there = in_step[cell.root] & overwritten_atoms(place, version, cell.root, axes)
                 in_step[version] = in_step.get(version, there) & there
         for cell in reversed(kernel.cells):
             for step in reversed(cell.members):
@@ -186,8 +189,7 @@ class Planner:
         """The innermost loops of the large outputs: what vectors run along."""
         outputs = [c for k in kernels for c in k.stored]
         most = max(c.out_bytes for c in outputs)
-        large = [[a for a in c.loops if a in c.kept] for c in outputs if c.out_bytes * 4 >= most]
-        return {loops[-1] for loops in large if loops}
+        return {c.lane for c in outputs if c.lane is not None and c.out_bytes * 4 >= most}
 
     def nesting(self, kernels: Sequence[Kernel]) -> list[int]:
         """All output loops, in the order of the largest output first."""
