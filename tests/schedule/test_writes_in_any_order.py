@@ -470,6 +470,11 @@ def test_random_programs_on_the_processor() -> None:
         Run(Program(seed), "CPU")
 
 
+@pytest.mark.parametrize("seed", [11590, 12727, 16500, 16514, 17357, 30641, 120820])
+def test_programs_that_the_long_run_found(seed: int) -> None:
+    check_program(seed)
+
+
 @pytest.mark.slow
 def test_many_random_programs_in_any_order() -> None:
     for seed in range(10_000, 30_000):
