@@ -1,7 +1,7 @@
 """Cuts a loop in two where its index is divided, so that addresses become sums of loop indices.
 
-A tensor kept in strips, or reshaped, is indexed by `i // c` and `i % c`. With `i = outer * c + inner` these are `outer` and
-`inner`: the access along `inner` is contiguous again and can have lanes.
+A tensor kept in strips, or reshaped, is indexed by `i // c` and `i % c`. With `i = outer * c + inner` these are `outer`
+and `inner`: the access along `inner` is contiguous again and can have lanes.
 """
 
 from __future__ import annotations
