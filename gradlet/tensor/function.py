@@ -19,7 +19,7 @@ from gradlet.engine.capture import CapturedProgram, CaptureRecorder
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import Op
 from gradlet.runtime.buffer import buffer_of, new_buffer_node
-from gradlet.tensor import random_state
+from gradlet.tensor import random_state, symbolic
 from gradlet.tensor.guards import SIMPLE, Guards
 from gradlet.tensor.tensor import Tensor
 
@@ -45,10 +45,11 @@ class Arguments:
             self.tensors.append(value)
             self.paths.append(path)
             self.values.append((path, "Tensor"))
+            for node in symbolic.bound_sizes(value.uop):
+                self.bind(path, node)
         elif isinstance(value, UOp) and value.op is Op.BIND:
-            variable, constant = value.src
-            self.bound[variable.arg.name] = int(constant.arg)
-            self.values.append((path, variable.arg))
+            self.bind(path, value)
+            self.values.append((path, value.src[0].arg))
         elif isinstance(value, SIMPLE):
             self.values.append((path, (type(value).__name__, repr(value))))
         elif isinstance(value, (list, tuple)):
@@ -65,6 +66,19 @@ class Arguments:
             raise JitError(
                 f"argument {path} of type {type(value).__name__} can change without the jit noticing; "
                 "pass a Tensor, or a Python number, string, list, tuple or dict of these"
+            )
+
+    def bind(self, path: str, node: UOp) -> None:
+        """Note the value of a variable.
+
+        Raises:
+            JitError: it has another value in another argument.
+        """
+        name, value = node.src[0].arg.name, int(node.src[1].arg)
+        if self.bound.setdefault(name, value) != value:
+            raise JitError(
+                f"argument {path}: variable {name!r} is bound to {self.bound[name]} and to {value} in one call; use "
+                "two variables"
             )
 
 
@@ -111,9 +125,14 @@ def base_and_chain(node: UOp) -> tuple[UOp, tuple[Any, ...]]:
     chain: list[Any] = []
     base = execute.base_buffer(node)
     while node is not base:
-        chain.append((node.op, node.arg))
+        chain.append((node.op, node.arg, *node.src[1:]))
         node = node.src[0]
     return base, tuple(chain)
+
+
+def for_any_size(chain: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A chain whose bound variables may have other values in another call."""
+    return tuple([(*step[:2], *[symbolic.unbound(size) for size in step[2:]]) for step in chain])
 
 
 class jit:
@@ -194,7 +213,9 @@ class jit:
             base, chain = base_and_chain(tensor.uop)
             if base.op is not Op.BUFFER:
                 base = tensor.contiguous().realize().uop  # a constant: give it memory of its own
-            views.append((chain, base.dtype, base.arg.size, base.arg.device, bases.setdefault(base, len(bases))))
+            views.append(
+                (for_any_size(chain), base.dtype, base.arg.size, base.arg.device, bases.setdefault(base, len(bases)))
+            )
         return (tuple(arguments.values), tuple(views), guards.key, bool(Tensor.training))
 
     def _capture(
@@ -309,8 +330,11 @@ class jit:
         for update in capture.updates:
             tensor = update.tensor() if update.argument is None else arguments.tensors[update.argument]
             if tensor is not None:
-                tensor.uop = update.node.substitute(changes)
-        return _map_nodes(capture.result, lambda node: Tensor.of_node(node.substitute(changes)))
+                tensor.uop = symbolic.rebound(update.node, arguments.bound).substitute(changes)
+        return _map_nodes(
+            capture.result,
+            lambda node: Tensor.of_node(symbolic.rebound(node, arguments.bound).substitute(changes)),
+        )
 
     def _name(self) -> str:
         return f"jitted function {getattr(self.function, '__name__', repr(self.function))!r}"

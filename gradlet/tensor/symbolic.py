@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradlet.base.errors import ShapeError
@@ -109,3 +109,25 @@ def check_sizes(nodes: Sequence[UOp], op: Op) -> None:
     """
     if any(n.mask & HAS_LIMIT for n in nodes):
         broadcast_shapes([shape_of(n) for n in nodes], op.name.lower())
+
+
+def bound_sizes(node: UOp) -> list[UOp]:
+    """The bound variables in the extents of a node."""
+    found: dict[UOp, None] = {}
+    for size in extents(node):
+        if size is not None:
+            found.update(dict.fromkeys([n for n in size.toposort() if n.op is Op.BIND]))
+    return list(found)
+
+
+def unbound(size: UOp) -> UOp:
+    """A size for any value of its variables."""
+    return size.substitute({n: n.src[0] for n in size.toposort() if n.op is Op.BIND})
+
+
+def rebound(node: UOp, values: Mapping[str, int]) -> UOp:
+    """A graph whose variables have other values, by name."""
+    if not node.mask & HAS_LIMIT:
+        return node
+    old = [n for n in node.toposort() if n.op is Op.BIND and n.src[0].arg.name in values]
+    return node.substitute({n: n.src[0].bind(values[n.src[0].arg.name]) for n in old})
