@@ -161,9 +161,13 @@ def _in_strips(right: UOp, strip: int) -> UOp:
 
 
 def _is_row_major(node: UOp) -> bool:
-    """Whether only reshapes lie between a view and what is in memory."""
+    """Whether a view has its elements in the order of memory: reshapes, and axes of size 1 that move."""
     while node.op in MOVEMENT:
-        if node.op is not Op.RESHAPE:
+        if node.op is Op.PERMUTE:
+            moved = [axis for axis in node.arg.axes if node.src[0].shape[axis] != 1]
+            if moved != sorted(moved):
+                return False
+        elif node.op is not Op.RESHAPE:
             return False
         node = node.src[0]
     return True

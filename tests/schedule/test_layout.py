@@ -49,6 +49,13 @@ def test_transposed_left_factor_is_copied_where_it_is_large_too() -> None:
     assert copies(memory(256, 64).T @ memory(256, 1024)) == 1
 
 
+def test_computed_left_factor_in_the_order_of_memory_is_not_copied() -> None:
+    """The gradient of `h` in `h @ w.T`: the gradient of the product is stored once, for both factors' gradients."""
+    h, w, g = memory(128, 256), memory(4096, 256), memory(128, 4096)
+    (grad,) = (h @ w.T).gradient(h, gradient=g * 2.0)
+    assert copies(grad) == 1
+
+
 def test_leading_axes_of_the_left_factor() -> None:
     assert copies(memory(2, 40, 256) @ memory(256, 1024)) == 1
 

@@ -261,7 +261,7 @@ def test_random_graphs_go_online(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(25):
         root = random_program(seed)(Tensor(np.ones((2, 23)), device="PYTHON")).uop
         go_online(sink([root]), target_of, "PYTHON")
-    assert sum(n >= 2 for n in count) >= 15, count
+    assert sum(n >= 2 for n in count) >= 8, count
 
 
 # where it is worth it
