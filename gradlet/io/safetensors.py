@@ -269,6 +269,11 @@ def _check_arguments(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] 
             raise ArgumentError(f"tensors: {name!r} cannot be a tensor's name")
         if not isinstance(tensor, Tensor):
             raise ArgumentError(f"tensors[{name!r}]: expected a Tensor, got {type(tensor).__name__}")
+        if any(not isinstance(size, int) for size in tensor.shape):
+            raise ArgumentError(
+                f"tensors[{name!r}]: shape {tensor.shape} has a size that is known only at launch, which the format "
+                "cannot hold; save Tensor(x.numpy())"
+            )
     for name, text in (metadata or {}).items():
         if not isinstance(name, str) or not isinstance(text, str):
             raise ArgumentError(f"metadata[{name!r}]: the format holds text only; convert it with str()")

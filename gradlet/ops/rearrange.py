@@ -203,6 +203,8 @@ class RearrangeMixin(MathMixin):
     def pad_to(self, *shape: Any) -> Self:
         """Zeros after each axis up to these sizes; None keeps an axis.
 
+        An axis whose size is known only at launch has a fixed size then, at least the largest it may be.
+
         Raises:
             ShapeError: not one size an axis, or one below what there is.
 
@@ -212,10 +214,20 @@ class RearrangeMixin(MathMixin):
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         if len(wanted) != self.ndim:
             raise ShapeError(f"pad_to: {len(wanted)} sizes for shape {self.shape}; give one for every axis")
-        grown = integers([have if s is None else s for s, have in zip(wanted, self.shape)], "pad_to")
+        unknown = [a for a, (s, have) in enumerate(zip(wanted, self.shape)) if s is not None and has_size([have])]
+        if unknown:
+            return self.whole_axes(unknown).pad_to(wanted)
+        if has_size(self.shape):
+            grown = tuple([have if s is None else integers([s], "pad_to")[0] for s, have in zip(wanted, self.shape)])
+        else:
+            grown = integers([have if s is None else s for s, have in zip(wanted, self.shape)], "pad_to")
         if any(size < have for size, have in zip(grown, self.shape)):
             raise ShapeError(f"pad_to: shape {self.shape} does not grow to {grown}; use shrink_to to make it smaller")
         return self.pad([(0, size - have) for size, have in zip(grown, self.shape)])
+
+    def whole_axes(self, axes: Sequence[int]) -> Self:
+        """Axes whose size is known only at launch as ones of the largest size, with zeros past their own."""
+        raise NotImplementedError
 
     def shrink_to(self, *shape: Any) -> Self:
         """The first elements of each axis; None keeps an axis.

@@ -15,7 +15,7 @@ from gradlet.base.errors import DeviceError, DTypeError
 from gradlet.base.symint import Size
 from gradlet.engine import execute
 from gradlet.graph.allocation import counter_node
-from gradlet.graph.extents import HAS_LIMIT, extents
+from gradlet.graph.extents import HAS_LIMIT, extents, fill
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.arguments import Shape, broadcast_shapes, has_size, largest_sizes
 from gradlet.ops.create import COUNTER
@@ -305,6 +305,12 @@ class LazyTensor(NeuralMixin):
         if node.shape != whole:
             node = mk(_EXPAND, node.dtype, (no_leaf(node),), ShapeArg(whole))
         return wrap(symbolic.with_shape(node, shape), self._place)
+
+    def whole_axes(self, axes: Sequence[int]) -> Self:
+        """Axes whose size is known only at launch as ones of the largest size, with zeros past their own."""
+        node = self.uop
+        keep = tuple([None if axis in axes else size for axis, size in enumerate(extents(node))])
+        return wrap(fill(node, keep), self._place)
 
     def flip(self, *axis: Any) -> Self:
         """Let axes run backwards. The result is a value of its own, not a view.

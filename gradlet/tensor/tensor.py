@@ -330,12 +330,18 @@ def _from_bytes(data: Any, dtype: DType | None) -> hostdata.HostData:
 def Variable(name: str, min_val: int_type, max_val: int_type) -> UOp:
     """An integer whose value is given when it is used: `Variable("n", 1, 10).bind(3)`.
 
+    It is a number in arithmetic, a position in an index (`x[n]`, `x[n : n + 4]`), or the size of an axis (`x[:n]`):
+    that is then known only at launch, memory is taken for the largest, and the same kernels serve all values.
+
     Raises:
         ArgumentError: an empty range, or arguments of other types.
 
     >>> n = Variable("n", 1, 10)
     >>> (Tensor([1, 2]) * n.bind(3)).tolist()
     [3, 6]
+    >>> x = Tensor.arange(10)[: n.bind(3)]
+    >>> x.shape, x.sum().item(), x.pad_to(10).shape
+    ((n,), 3, (10,))
     """
     if not isinstance(name, str) or not name:
         raise ArgumentError(f"Variable: name must be text, got {name!r}")

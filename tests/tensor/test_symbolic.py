@@ -32,7 +32,8 @@ def test_shape_shows_the_variable() -> None:
     assert isinstance(n, Size) and (n.low, n.high, n.value) == (0, 12, 5)
     assert y.shape[1] == 5 and n != 5 and n == Tensor(X)[: N.bind(5)].shape[0] and y.ndim == 2
     assert str(y.shape) == "(n, 5)" and "shape (n, 5)" in repr(y)
-    assert y.numel() == n * 5 and y.T.shape == (5, n) and y.sum(0).shape == (5,) and y.sum(0, keepdim=True).shape == (1, 5)
+    assert y.numel() == n * 5 and y.T.shape == (5, n) and y.sum(0).shape == (5,)
+    assert y.sum(0, keepdim=True).shape == (1, 5) and y.sum(1).shape == (n,)
     assert y.unsqueeze(1).shape == (n, 1, 5) and y.flatten().shape == (n * 5,) and y.reshape(-1).shape == (n * 5,)
     assert y.reshape(n * 5).reshape(-1, 5).shape == (n, 5) and y.reshape(n, 5, 1).squeeze().shape == (n, 5)
 
@@ -178,6 +179,21 @@ def test_one_value_repeated_to_both_kinds_of_sizes() -> None:
     loss = (wide * Tensor(X)).sum() + (b.expand(Tensor(X)[:n].shape[0], 5) * Tensor(X)[:n]).sum()
     (found,) = loss.gradient(b)
     np.testing.assert_allclose(found.numpy(), (X.sum(0) + X[:3].sum(0))[None], rtol=1e-5)
+
+
+def test_back_to_a_fixed_size(device: str) -> None:
+    for value in (0, 1, 7, 12):
+        x = Tensor(X, device=device)
+        y = (x[: N.bind(value)] + 1).pad_to(12, None)
+        wanted = np.concatenate([X[:value] + 1, np.zeros((12 - value, 5), np.float32)])
+        assert y.shape == (12, 5)
+        np.testing.assert_array_equal(y.numpy(), wanted)
+        np.testing.assert_allclose(y.flip(0).cumsum(0).numpy(), wanted[::-1].cumsum(0), rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal((x[: N.bind(value)] + 1).pad_to(14, 6).numpy()[:12, :5], wanted)
+        z = Tensor(X, device=device)
+        padded = (z[: N.bind(value)] + 1).pad_to(12, None)
+        (found,) = (padded * padded).sum().gradient(z)
+        np.testing.assert_allclose(found.numpy(), 2 * wanted, rtol=1e-5)
 
 
 def test_layers() -> None:
