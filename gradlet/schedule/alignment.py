@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from typing import Final
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import ELEMENTWISE, Op, batch_axes
 from gradlet.schedule.axes import Axes, Loop
 from gradlet.schedule.cells import Atoms
 
-# The loops that make up the index of an axis, outermost first; None when it is more than that.
-AxisLoops = tuple[Loop, ...] | None
+# The loops that make up the index of an axis, outermost first.
+AxisLoops = tuple[Loop, ...]
+# Stands for the loop of a part of an index that is no loop alone, but something else of as many values.
+UNKNOWN: Final = -1
 
 
 def aligned_atoms(operand: UOp, source: UOp, step: UOp, axes: Axes) -> Atoms:
@@ -35,7 +37,7 @@ def overwritten_atoms(place: UOp, version: UOp, step: UOp, axes: Axes) -> Atoms:
     """
     loops: list[AxisLoops] = list(axes.dims(place if step.op is Op.WRITE else step))
     if step.op is Op.SCATTER:
-        loops[step.arg.batch] = None
+        loops[step.arg.batch] = _unknown(step.shape[step.arg.batch])
     return _same_loops(loops, place, version, axes)
 
 
@@ -47,9 +49,14 @@ def _same_loops(needs: Sequence[AxisLoops], operand: UOp, source: UOp, axes: Axe
         node = node.src[0]
     found: set[int] = set()
     for mine, own in zip(needs, axes.dims(source), strict=True):
-        if mine == own:
-            found.update(a for a, _ in own)
+        for part, loop in zip(_regroup(mine, [size for _, size in own]), own, strict=True):
+            if part == (loop,):
+                found.add(loop[0])
     return frozenset(found)
+
+
+def _unknown(size: int) -> AxisLoops:
+    return ((UNKNOWN, size),) if size != 1 else ()
 
 
 def _loops_of_operand(operand: UOp, step: UOp, axes: Axes) -> list[AxisLoops]:
@@ -58,14 +65,14 @@ def _loops_of_operand(operand: UOp, step: UOp, axes: Axes) -> list[AxisLoops]:
         return list(axes.dims(step))
     if step.op is Op.GATHER and operand is step.src[0]:
         dims, batch = axes.dims(step), batch_axes(step.arg)
-        return [*dims[:batch], None, *dims[len(step.src[1].shape) :]]
+        return [*dims[:batch], _unknown(operand.shape[batch]), *dims[len(step.src[1].shape) :]]
     loops: list[AxisLoops] = list(axes.dims(operand))
     if step.op is Op.SCAN and operand is not step.src[1]:
-        loops[step.arg.axis] = None
+        loops[step.arg.axis] = _unknown(operand.shape[step.arg.axis])
     elif step.op is Op.LARGEST:
-        loops[-1] = None  # any place along the row may be read
+        loops[-1] = _unknown(operand.shape[-1])  # any place along the row may be read
     elif step.op is Op.MERGE:
-        loops[-2:] = [None, None]
+        loops[-2:] = [_unknown(size) for size in operand.shape[-2:]]
     return loops
 
 
@@ -83,13 +90,15 @@ def _through(node: UOp, needs: Sequence[AxisLoops]) -> list[AxisLoops]:
     if op is Op.EXPAND:
         return [need if size == have else () for need, size, have in zip(needs, below, node.shape, strict=True)]
     if op is Op.FLIP:
-        return [None if axis in arg.axes else need for axis, need in enumerate(needs)]
+        return [_unknown(below[axis]) if axis in arg.axes else need for axis, need in enumerate(needs)]
     if op in (Op.WINDOW, Op.UNWINDOW):
-        return [None if axis == arg.axis else need for axis, need in enumerate(needs)]
-    return [need if size == have else None for need, size, have in zip(needs, below, node.shape, strict=True)]
+        return [_unknown(below[axis]) if axis == arg.axis else need for axis, need in enumerate(needs)]
+    return [need if size == have else _unknown(size) for need, size, have in zip(needs, below, node.shape, strict=True)]
 
 
 def _through_reshape(needs: Sequence[AxisLoops], new: Sequence[int], old: Sequence[int]) -> list[AxisLoops]:
+    if 0 in old:
+        return [_unknown(size) for size in old]
     result: list[AxisLoops] = []
     position = axis = 0
     while axis < len(old):
@@ -103,27 +112,28 @@ def _through_reshape(needs: Sequence[AxisLoops], new: Sequence[int], old: Sequen
             else:
                 size_old *= old[axis]
                 axis += 1
-        group = needs[first_new:position]
+        group = [loop for need in needs[first_new:position] for loop in need]
         result.extend(_regroup(group, old[first_old:axis]))
     return result
 
 
-def _regroup(group: Sequence[AxisLoops], old: Sequence[int]) -> list[AxisLoops]:
-    """The loops of some neighbouring axes, dealt out to the axes that they were before a reshape."""
-    if any(need is None for need in group):
-        return [None] * len(old)
-    loops = [loop for need in group if need for loop in need]
-    if prod(size for _, size in loops) != prod(old):
-        return [None] * len(old)
+def _regroup(loops: Sequence[Loop], sizes: Sequence[int]) -> list[AxisLoops]:
+    """The loops of one index, dealt out to the axes of these sizes that it is made of."""
+    pending = list(reversed(loops))
     result: list[AxisLoops] = []
-    position = 0
-    for size in old:
-        start = position
-        have = 1
-        while have < size and position < len(loops):
-            have *= loops[position][1]
-            position += 1
-        if have != size:
-            return [*result, *[None] * (len(old) - len(result))]
-        result.append(tuple(loops[start:position]))
+    for position, size in enumerate(sizes):
+        taken: list[Loop] = []
+        left = size
+        while left != 1:
+            atom, have = pending.pop() if pending else (UNKNOWN, 0)
+            if have and left % have == 0:
+                taken.append((atom, have))
+                left //= have
+            elif have and atom == UNKNOWN and have % left == 0:
+                taken.append((atom, left))
+                pending.append((atom, have // left))
+                left = 1
+            else:
+                return [*result, *[_unknown(rest) for rest in sizes[position:]]]
+        result.append(tuple(taken))
     return result
