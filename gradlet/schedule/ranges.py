@@ -46,7 +46,7 @@ Request = tuple[UOp, Index, Gate]
 _RESHAPE: Final = Op.RESHAPE
 _BUFFER: Final = Op.BUFFER
 _INDEX: Final = Op.INDEX
-_HAS_LOAD: Final = 1 << Op.LOAD
+_FROM_DATA: Final = 1 << Op.LOAD | 1 << Op.CARRY
 
 
 class RegionError(Exception):
@@ -298,22 +298,20 @@ class Lowering:
     def in_scratch(self, element: UOp, size: int, gate: Gate) -> UOp:
         """The element of a scratch array: where the block begins is taken off.
 
-        A gated access may form an address outside and not use it.
+        A gated access may form an address outside and not use it. A position that was loaded, or carried from one
+        iteration to the next, is a position inside the block: nothing else was decided to be a region.
 
         Raises:
             RegionError: the element may lie in another block.
         """
         form = self.math.form(element)
         terms = {t: f for t, f in form.terms.items() if t is not self.block}
-        low, high = self.math.form_bounds(Form(terms, form.constant))
-        inside = (gate or (0 <= low and high < size)) and not any(self.goes_with_block(t) for t in terms)
+        known = {t: f for t, f in terms.items() if not t.mask & _FROM_DATA}
+        low, high = self.math.form_bounds(Form(known, form.constant))
+        inside = (gate or (0 <= low and high < size)) and not any(self.block in t.ranges for t in known)
         if not inside or form.terms.get(self.block, 0) != size:  # type: ignore[arg-type]
             raise RegionError("a block reads what another block makes")
         return self.math.build(terms, form.constant)
-
-    def goes_with_block(self, term: UOp) -> bool:
-        """Whether a part of an address depends on the block's number; a loaded number is a place in the block."""
-        return self.block in term.ranges and not term.mask & _HAS_LOAD
 
     def address(self, buffer: UOp, element: UOp, gate: Gate) -> UOp:
         """INDEX of one element."""
