@@ -51,6 +51,25 @@ class Acyclic:
         """Whether `merge` would merge them."""
         return self._between(*self._in_order(first, second)) is not None
 
+    def between(self, first: int, second: int) -> list[int]:
+        """Kernels that need one of the two and that the other one needs, in order; none when there are too many."""
+        low, high = self._in_order(first, second)
+        position, limit = self.position, self.position[high]
+        found = [n for n in self.after[low] if position[n] < limit]
+        seen = set(found)
+        for node in found:
+            for following in self.after[node]:
+                if following not in seen and position[following] < limit:
+                    seen.add(following)
+                    found.append(following)
+            if len(found) > LIMIT // 2:
+                return []
+        leads: set[int] = {high}
+        for node in sorted(found, key=position.__getitem__, reverse=True):
+            if not leads.isdisjoint(self.after[node]):
+                leads.add(node)
+        return sorted(leads - {high}, key=position.__getitem__)
+
     def _in_order(self, first: int, second: int) -> tuple[int, int]:
         return (first, second) if self.position[first] < self.position[second] else (second, first)
 

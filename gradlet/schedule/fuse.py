@@ -82,6 +82,11 @@ class Kernel:
         self._verdict = verdict
 
 
+# A kernel between two that merge with a gain may take part when it takes at most this many launches.
+SMALL_BETWEEN: Final = 4
+MAX_BETWEEN: Final = 2
+
+
 @dataclass
 class Made:
     """What a merge gives, for all pairs alike.
@@ -279,6 +284,7 @@ class Search:
         if not (a.alive and b.alive) or (a.shape, b.shape) != pair[:2]:
             return False
         if not self.graph.merge(first, second):
+            self.merge_around(first, second, self.gains[pair])
             return False
         b.alive = False
         for cell in b.cells:
@@ -292,6 +298,29 @@ class Search:
             made.shape = self.shape_of(a.cells)
         self.register(first, made.shape)
         return True
+
+    def merge_around(self, first: int, second: int, gain: int) -> None:
+        """Merge two kernels with the few small ones between them: a reduce, the root of it, what uses the root."""
+        small = SMALL_BETWEEN * self.pricer(self.steps.devices[self.kernels[first].cells[0].root]).launch
+        between = self.graph.between(first, second) if gain >= small else []
+        if not 0 < len(between) <= MAX_BETWEEN or any(self.kernels[n].price > small for n in between):
+            return
+        low, high = sorted((first, second), key=self.graph.position.__getitem__)
+        parts = [self.kernels[n] for n in (low, *between, high)]
+        cells, stored, verdict = self.joined([c for kernel in parts for c in kernel.cells])
+        if sum(kernel.price for kernel in parts) - verdict.price < gain:
+            return
+        # Each of them is next to what is merged already, so nothing is in the way.
+        if not all(self.graph.merge(low, number) for number in (*between, high)):
+            raise CompilerError("schedule: kernels between two others cannot join them; please report this")
+        for number in (*between, high):
+            self.kernels[number].alive = False
+            self.steps.work.merges += 1
+            for cell in self.kernels[number].cells:
+                self.owner[cell.number] = low
+        self.take(low, cells, stored, verdict)
+        for other in self.neighbours(low):
+            self.propose(low, other)
 
     def copy_into_users(self) -> bool:
         """Let the users of an element-wise kernel compute it themselves, where that is cheaper than storing it."""

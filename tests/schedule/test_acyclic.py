@@ -58,3 +58,10 @@ def test_users_take_over_what_a_copied_kernel_waited_for() -> None:
 def test_a_cycle_from_the_start_is_an_error() -> None:
     with pytest.raises(CompilerError, match="wait for each other"):
         Acyclic(2, [(0, 1), (1, 0)])
+
+
+def test_between() -> None:
+    graph = Acyclic(7, [(0, 1), (1, 2), (0, 3), (3, 2), (0, 4), (5, 2), (2, 6)])
+    assert set(graph.between(0, 2)) == set(graph.between(2, 0)) == {1, 3}
+    assert graph.between(0, 1) == graph.between(4, 5) == []
+    assert [graph.merge(0, n) for n in (*graph.between(0, 2), 2)] == [True, True, True]
