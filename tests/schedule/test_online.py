@@ -12,6 +12,7 @@ import pytest
 
 from gradlet import Tensor
 from gradlet.base.settings import scope
+from gradlet.graph.launch import is_launch
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import Op
 from gradlet.schedule import online
@@ -293,6 +294,17 @@ def test_counts(program: Program, launches: int, megabytes: float) -> None:
     count, moved = launches_and_bytes(program(memory(1 << 22)))
     assert count == launches
     assert moved <= megabytes * 1e6
+
+
+@pytest.mark.parametrize("shape", [(1 << 22,), (16, 1 << 20)])
+@pytest.mark.parametrize("name", ["logsumexp", "var", "argmax"])
+def test_one_kernel_reads_memory(name: str, shape: tuple[int, ...]) -> None:
+    """The links of a chain are loops over a block in one kernel, also where there are rows enough for all cores."""
+    x = memory(*shape)
+    calls = make_schedule([getattr(x, name)(len(shape) - 1).uop], target_of).calls
+    bodies = [b for c in calls if isinstance(c, KernelCall) for b in (c.ast.src if is_launch(c.ast.arg) else (c.ast,))]
+    reading = [[n for n in toposort((b,)) if n.op is Op.PARAM and n.arg.size == x.numel()] for b in bodies]
+    assert len([r for r in reading if r]) == 1
 
 
 def test_rows_that_stay_near_a_core_are_left_alone() -> None:
