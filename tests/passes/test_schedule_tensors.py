@@ -232,24 +232,27 @@ CASES: dict[str, list[tuple[str, str]]] = {
 %8 = RESHAPE float32 (%7) [shape=(1,)]
 %9 = RESHAPE float32 (%8) [shape=(1, 1)]
 %10 = EXPAND float32 (%9) [shape=(256, 1)]
-%11 = CONST float32 [-3.4028234663852886e+38]
-%12 = MAX float32 (%3, %11)
-%13 = MUL float32 (%12, %6)
-%14 = CMPEQ bool (%10, %13)
-%15 = CONST float32 [0.0]
-%16 = MUL float32 (%13, %6)
-%17 = ADD float32 (%10, %16)
-%18 = WHERE float32 (%14, %15, %17)
-%19 = EXP float32 (%18)
-%20 = EXPAND float32 (%13) [shape=(256, 4096)]
-%21 = ADD float32 (%1, %20)
-%22 = EXP float32 (%21)
-%23 = REDUCE_AXES float32 (%22) [op=ADD, axes=(1,)]
-%24 = RESHAPE float32 (%23) [shape=(256, 1)]
-%25 = MUL float32 (%19, %24)
-%26 = REDUCE_AXES float32 (%25) [op=ADD, axes=(0,)]
-%27 = RESHAPE float32 (%26) [shape=()]
-%28 = SINK void (%27) [name='schedule', opts=None]
+%11 = MAX float32 (%3, %3)
+%12 = CONST float32 [-3.4028234663852886e+38]
+%13 = MAX float32 (%11, %12)
+%14 = MUL float32 (%13, %6)
+%15 = CMPEQ bool (%10, %14)
+%16 = CONST float32 [0.0]
+%17 = MUL float32 (%14, %6)
+%18 = ADD float32 (%10, %17)
+%19 = WHERE float32 (%15, %16, %18)
+%20 = EXP float32 (%19)
+%21 = MAX float32 (%3, %12)
+%22 = MUL float32 (%21, %6)
+%23 = EXPAND float32 (%22) [shape=(256, 4096)]
+%24 = ADD float32 (%1, %23)
+%25 = EXP float32 (%24)
+%26 = REDUCE_AXES float32 (%25) [op=ADD, axes=(1,)]
+%27 = RESHAPE float32 (%26) [shape=(256, 1)]
+%28 = MUL float32 (%20, %27)
+%29 = REDUCE_AXES float32 (%28) [op=ADD, axes=(0,)]
+%30 = RESHAPE float32 (%29) [shape=()]
+%31 = SINK void (%30) [name='schedule', opts=None]
 """,
         ),
         (
