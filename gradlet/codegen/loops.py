@@ -138,6 +138,7 @@ class Nest:
         self.sink = sink
         self.order = toposort((sink,))
         self.ranges = open_ranges(self.order)
+        self._share_blocks()
         self.places: dict[UOp, Place] = {}
         if like is not None and like.places.keys() == {n for n in self.order if n.op is Op.RANGE}:
             self.places = like.places
@@ -147,6 +148,13 @@ class Nest:
         self._levels: dict[UOp | None, dict[UOp, int]] = {}
         self._innermost: dict[frozenset[UOp], UOp | None] = {}
         self._paths: dict[UOp | None, tuple[UOp, ...]] = {None: ()}
+
+    def _share_blocks(self) -> None:
+        """All stores belong to the block, also what goes to scratch memory and has the same place in every block."""
+        blocks = frozenset(n for n in self.order if n.op is Op.RANGE and n.arg.kind is AxisKind.PARALLEL)
+        if blocks:
+            for store in self.sink.src:
+                self.ranges[store] = self.ranges[store] | blocks
 
     def _find_depths(self) -> dict[UOp, int]:
         """0 for the ranges of stores; a range that a REDUCE closes lies deeper than those the REDUCE depends on."""

@@ -44,7 +44,8 @@ def recompute(search: Search) -> bool:
 def proposals(search: Search, kernel: Kernel) -> list[list[Cell]]:
     """Sets of stored values that might be computed again: all that no matrix product reads, then each alone."""
     free = [c for c in kernel.stored if is_free(search, c)]
-    inside = {r.source for u in free for v in search.users[u.number] for r in search.cells[v].reads if r.inside}
+    products = [search.cells[v] for c in free for v in search.users[c.number] if search.cells[v].contraction]
+    inside = {r.source for product in products for r in product.reads if r.inside}
     outside = [c for c in free if c.root not in inside]
     return [outside, *[[c] for c in outside]] if len(outside) > 1 else [[c] for c in outside]
 

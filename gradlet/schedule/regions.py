@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Calling one body for one block.
 CALL_PS: Final = 60_000
 # The last cache is this many times faster than memory.
-LAST_CACHE: Final = 3
+LAST_CACHE: Final = 4
 # A matrix product of fewer results in a block does not fill its register tiles.
 SMALL_PRODUCT: Final = 4096
 # Blocks for each core that even out their differences; more only cost calls.

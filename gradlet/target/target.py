@@ -106,7 +106,7 @@ def _x86(name: str, cpu: str, features: str, vector_bits: int, vector_registers:
         name=name, triple="x86_64-unknown-linux-gnu", cpu=cpu, features=features, kind="cpu", vector_bits=vector_bits,
         vector_registers=vector_registers, cores=4, l1_bytes=32 * 1024, l2_bytes=1024 * 1024,
         llc_bytes=16 * 1024 * 1024, flops_per_second=flops, bytes_per_second=30_000_000_000,
-        core_bytes_per_second=15_000_000_000, l2_bytes_per_second=4 * 60_000_000_000, launch_ps=2_000_000,
+        core_bytes_per_second=10_000_000_000, l2_bytes_per_second=4 * 60_000_000_000, launch_ps=2_000_000,
         inline_ps=1_000_000, barrier_ps=1_000_000, scratch_bytes=scratch_of(1024 * 1024), fma=fma, max_args=4096,
         max_threads=1, native_dtypes=_CPU_DTYPES, converts_half=True, library=True,
     )  # fmt: skip

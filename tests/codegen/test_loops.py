@@ -6,8 +6,9 @@ import pytest
 
 from gradlet.base.errors import CompilerError
 from gradlet.codegen.loops import merge_adjacent, nest_of, separate
+from gradlet.codegen.pipeline import lower
 from gradlet.graph.node import UOp
-from gradlet.ops.op import Op, Opt, OptKind
+from gradlet.ops.op import AxisKind, Op, Opt, OptKind
 from gradlet.optimize.actions import apply
 from gradlet.optimize.analysis import kernel_ranges
 from gradlet.target.target import AVX512
@@ -137,3 +138,17 @@ def test_columns_and_total_of_one_matrix() -> None:
     apart = separate(kernel.sink)
     assert sizes(apart) == [4, 3, 3]
     check_kernel(kernel, apart)
+
+
+def test_what_a_block_stores_to_scratch_memory_shares_the_loops_of_its_other_stores() -> None:
+    b = kernels.Builder()
+    out, scratch, x = b.param(0, 24), b.param(1, 8), b.param(2, 24)
+    block, i = b.range(3, AxisKind.PARALLEL), b.range(8)
+    value = b.load(x, block * 8 + i) * 2.0
+    b.store(out, block * 8 + i, value)
+    b.store(scratch, i, value + 1.0)
+    program = lower(b.sink("block"), AVX512, parallel=False)
+    stores = [n for n in program.uops if n.op is Op.STORE]
+    loops = [n for n in program.uops if n.op is Op.RANGE]
+    assert sum(n.arg.kind is AxisKind.LOOP for n in loops) <= 1  # one nest, not one for each store
+    assert {s.src[0].src[0].arg.slot for s in stores} == {0, 1}
