@@ -142,10 +142,10 @@ def test_columns_and_total_of_one_matrix() -> None:
 
 def test_what_a_block_stores_to_scratch_memory_shares_the_loops_of_its_other_stores() -> None:
     b = kernels.Builder()
-    out, scratch, x = b.param(0, 24), b.param(1, 8), b.param(2, 24)
-    block, i = b.range(3, AxisKind.PARALLEL), b.range(8)
-    value = b.load(x, block * 8 + i) * 2.0
-    b.store(out, block * 8 + i, value)
+    out, scratch, x = b.param(0, 3000), b.param(1, 1000), b.param(2, 3000)
+    block, i = b.range(3, AxisKind.PARALLEL), b.range(1000)
+    value = b.load(x, block * 1000 + i) * 2.0
+    b.store(out, block * 1000 + i, value)
     b.store(scratch, i, value + 1.0)
     program = lower(b.sink("block"), AVX512, parallel=False)
     stores = [n for n in program.uops if n.op is Op.STORE]
