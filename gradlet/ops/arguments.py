@@ -114,7 +114,7 @@ def sizes(values: Sequence[Any], what: str) -> Shape:
 
 def has_size(shape: Iterable[Any]) -> bool:
     """Whether a size of a shape is known only at launch."""
-    return Size in [size.__class__ for size in shape]
+    return Size in map(type, shape)
 
 
 def largest_sizes(shape: Iterable[Any]) -> Shape:
