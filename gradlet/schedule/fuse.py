@@ -82,7 +82,7 @@ class Kernel:
         self._verdict = verdict
 
 
-# A kernel between two that merge with a gain may take part when it takes at most this many launches.
+# Kernels between two others are small when a merge of those gains this many times what they take.
 SMALL_BETWEEN: Final = 4
 MAX_BETWEEN: Final = 2
 
@@ -301,9 +301,11 @@ class Search:
 
     def merge_around(self, first: int, second: int, gain: int) -> None:
         """Merge two kernels with the few small ones between them: a reduce, the root of it, what uses the root."""
-        small = SMALL_BETWEEN * self.pricer(self.steps.devices[self.kernels[first].cells[0].root]).launch
-        between = self.graph.between(first, second) if gain >= small else []
-        if not 0 < len(between) <= MAX_BETWEEN or any(self.kernels[n].price > small for n in between):
+        launch = self.pricer(self.steps.devices[self.kernels[first].cells[0].root]).launch
+        between = self.graph.between(first, second) if gain >= SMALL_BETWEEN * launch else []
+        if not 0 < len(between) <= MAX_BETWEEN:
+            return
+        if sum(self.kernels[n].price for n in between) * SMALL_BETWEEN > gain:
             return
         low, high = sorted((first, second), key=self.graph.position.__getitem__)
         parts = [self.kernels[n] for n in (low, *between, high)]

@@ -25,6 +25,8 @@ MIN_REDUCED: Final = 1 << 16
 BLOCKS_PER_CORE: Final = 4
 # More blocks make the combination long; they are larger then.
 MAX_BLOCKS: Final = 4096
+# Of columns each block gives a row of results. As few rows as a column sum takes without being cut (`columns`).
+MAX_COLUMN_BLOCKS: Final = 128
 # What one row shares with its neighbours when rows are not contiguous.
 LINE_BYTES: Final = 64
 # Blocks of a multiple of this are whole vectors.
@@ -63,11 +65,12 @@ def choose_cut(shape: tuple[int, ...], axes: tuple[int, ...], itemsize: int, tar
     """Blocks that stay near a core; None where whole rows do, or where there is nothing to cut."""
     reduced = prod([shape[a] for a in axes])
     results = prod(shape) // reduced
-    line = itemsize if axes[-1] == len(shape) - 1 else max(itemsize, min(LINE_BYTES, results * itemsize))
+    rows = axes[-1] == len(shape) - 1
+    line = itemsize if rows else max(itemsize, min(LINE_BYTES, results * itemsize))
     if results >= target.cores and reduced * line <= target.l2_bytes // 2:
         return None
     wanted = max(1, target.l1_bytes // 2 // line)
-    wanted = max(wanted, min(reduced // MAX_BLOCKS, target.l2_bytes // 4 // line))
+    wanted = max(wanted, min(reduced // (MAX_BLOCKS if rows else MAX_COLUMN_BLOCKS), target.l2_bytes // 4 // line))
     wanted = min(wanted, max(1, reduced * results // (target.cores * BLOCKS_PER_CORE)))
     blocks: list[int] = []
     sizes: list[int] = []
