@@ -124,8 +124,10 @@ class Emitter:
         builder = LaunchBuilder()
         try:
             for stage in launch.stages:
-                for region in stage:
-                    self.add_region(region, launch, builder, device)
+                after = [last for region in stage for last in self.add_region(region, launch, builder, device)]
+                builder.end_stage()
+                for last in after:
+                    builder.add_region([last], {})
                 builder.end_stage()
         except RegionError as error:
             self.apart[len(self.calls)] = str(error)
@@ -138,20 +140,30 @@ class Emitter:
             self.calls.append(call)
         return True
 
-    def add_region(self, region: Region, launch: Launch, builder: LaunchBuilder, device: str) -> None:
-        """Lower the bodies of one region."""
+    def add_region(self, region: Region, launch: Launch, builder: LaunchBuilder, device: str) -> list[Lowered]:
+        """Lower the bodies of one region; returns what has to run in a stage after this one.
+
+        Raises:
+            RegionError: a block needs what another block makes, or overwrites.
+        """
         frame = None
         if region.blocks is not None:
             frame = self.open_frame(region, region.blocks, launch, device)
         bodies = [(body, outputs) for body in region.bodies if (outputs := computed(body))]
         uses: list[Lowered] = []
+        after: list[Lowered] = []
         for body, outputs in bodies:
             lowered = self.lower(outputs, body.nest, frame)
-            if self.unsafe(lowered):
+            if not self.unsafe(lowered):
+                uses.append(lowered)
+            elif frame is not None:
                 raise RegionError("a body reads what it overwrites")
-            uses.append(lowered)
+            else:
+                first, after = self.in_two(lowered, outputs, body, device)
+                uses.extend(first)
         if uses:
             builder.add_region(uses, frame.scratch if frame is not None else {})
+        return after
 
     def open_frame(self, region: Region, blocks: Blocks, launch: Launch, device: str) -> Frame:
         """Places in scratch memory for what the bodies of a region hand to one another."""
@@ -179,11 +191,15 @@ class Emitter:
     def emit_kernel(self, outputs: Sequence[UOp], group: Group, device: str) -> None:
         """One kernel; two when it would read what it has already overwritten."""
         lowered = self.lower(outputs, group.nest)
-        unsafe = self.unsafe(lowered)
-        if not unsafe:
-            self.append(lowered, device)
-            return
-        overwritten = {lowered.buffers[slot] for slot in unsafe}
+        first, after = ([lowered], []) if not self.unsafe(lowered) else self.in_two(lowered, outputs, group, device)
+        for one in (*first, *after):
+            self.append(one, device)
+
+    def in_two(
+        self, lowered: Lowered, outputs: Sequence[UOp], group: Group, device: str
+    ) -> tuple[list[Lowered], list[Lowered]]:
+        """A body that reads what it has overwritten: one that computes into temporary memory, and what copies that."""
+        overwritten = {lowered.buffers[slot] for slot in self.unsafe(lowered)}
         before: list[UOp] = []
         after: list[UOp] = []
         hidden: list[UOp] = []
@@ -197,11 +213,9 @@ class Emitter:
                 before.append(output)
         # While the staged values are computed, the steps that go over them are not in memory yet.
         saved = {o: self.places.pop(o) for o in hidden if o.op is not Op.WRITE and o.op is not Op.SCATTER}
-        if before:
-            self.append(self.lower(before, group.nest), device)
+        first = [self.lower(before, group.nest)] if before else []
         self.places.update(saved)
-        for final in after:
-            self.append(self.lower([final], ()), device)
+        return first, [self.lower([final], ()) for final in after]
 
     def stage(self, output: UOp, device: str) -> tuple[list[UOp], UOp]:
         """What to compute into temporary memory first, and the step that then goes to the output's place."""

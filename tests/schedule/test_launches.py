@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gradlet.base.settings import Context
-from gradlet.graph.node import UOp
+from gradlet.graph.node import UOp, mk
+from gradlet.ops.op import Op, ScanArg
 from gradlet.schedule.fuse import Search
-from gradlet.schedule.launches import LaunchSearch
+from gradlet.schedule.launches import Draft, LaunchSearch, partition
+from gradlet.schedule.partition import Launch
 from gradlet.schedule.price import IMPOSSIBLE
 from gradlet.schedule.steps import Steps
-from tests.schedule.helpers import check, target_of
+from gradlet.target.target import AVX2
+from tests.schedule.helpers import check, contiguous, expand, flip, target_of, tensor, total, write
 from tests.schedule.test_fuse import random_graph
 from tests.schedule.test_repeats import steps_of
 
@@ -101,3 +105,59 @@ def test_same_launches_in_every_process() -> None:
         assert process.returncode == 0, error
         texts.append(text)
     assert texts[0] == texts[1] and len(texts[0]) > 100_000
+
+
+# structure
+def launches_of(*roots: UOp) -> list[Launch]:
+    """The launches of a graph as they were decided."""
+    return partition(steps_of(list(roots)), target_of)
+
+
+def shapes(launch: Launch) -> list[list[list[int]]]:
+    """Stages of regions of bodies: how many steps each body has."""
+    return [[[len(body.outputs) for body in region.bodies] for region in stage] for stage in launch.stages]
+
+
+def test_small_independent_kernels_are_one_launch() -> None:
+    (launch,) = launches_of(*[tensor(rows, 5) * 2 for rows in (3, 4, 6)])
+    assert shapes(launch) == [[[1], [1], [1]]]
+
+
+def test_what_reads_before_a_write_is_in_a_launch_before() -> None:
+    x = tensor(64, 64)
+    old = total(x, 0, 1)
+    new = write(x, flip(x, 0), tensor(64, 64) * 2)
+    order = [o for launch in launches_of(old, new) for o in launch.outputs]
+    assert order and check([old, new])
+
+
+def test_a_tail_runs_after_what_it_needs() -> None:
+    parts = contiguous(total(tensor(64, 32, 256), 1))
+    (launch,) = launches_of(total(parts, 0, 1), parts)
+    assert len(launch.stages) == 2 and len(launch.stages[1]) == 1
+
+
+def test_stages_before_wait_for_each_other_where_a_write_has_readers() -> None:
+    """A stage that overwrites memory runs after the stage that reads the old values."""
+    x = tensor(1, 2)
+    old = x * 2.0
+    new = write(x, x, expand(tensor(1, 1), 1, 2))
+    steps = steps_of([mk(Op.SCAN, old.dtype, (new + old, UOp.const(old.dtype, 0)), ScanArg(Op.ADD, 1)), old])
+    search = Search(steps, target_of)
+    launches = LaunchSearch(search)
+    drafts = {d.main[0].cells[0].root: d.main[0] for d in launches.drafts.values()}
+    reader = next(k for root, k in drafts.items() if root in {r for first in steps.before.values() for r in first})
+    writer = next(k for root, k in drafts.items() if root in steps.versions)
+    stages = launches.staged([Draft([], 0, [reader, writer])])
+    assert [[r.bodies[0].outputs[0] for r in stage] for stage in stages] == [
+        [reader.cells[0].root],
+        [writer.cells[0].root],
+    ]
+
+
+def test_a_launch_keeps_to_the_number_of_arguments() -> None:
+    few = replace(AVX2, max_args=8)
+    found = partition(steps_of([tensor(4, 5) * tensor(4, 5) for _ in range(9)]), lambda device: few)
+    assert all(len(launch.outputs) * 3 <= 8 for launch in found) and len(found) == 5
+    with Context(SCHEDULE_CACHE=0):
+        check([tensor(4, 5) * tensor(4, 5) for _ in range(9)])
