@@ -66,6 +66,11 @@ def _full(node: UOp) -> Extents:
 def _of_sources(node: UOp, sizes: Extents) -> list[Extents]:
     """What is needed of every source of a node of which so much is needed."""
     op = node.op
+    if op is Op.WHERE and node.src[0].op is Op.LIMIT:
+        # A mask: what it hides is not needed.
+        mask, axis = node.src[0], node.src[0].arg.axis
+        shown = tuple([mask.src[1] if a == axis and size is None else size for a, size in enumerate(sizes)])
+        return [sizes, *[part if s.shape else () for s, part in zip(node.src[1:], (shown, sizes), strict=True)]]
     if op in _SAME:
         return [sizes if s.shape else () for s in node.src]
     if op not in (Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.PAD, Op.SHRINK, Op.REDUCE_AXES):

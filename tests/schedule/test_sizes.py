@@ -1,46 +1,65 @@
-"""Sizes and positions that are known only at launch: how far loops run, and numbers that no memory holds."""
+"""How far steps are needed: from reductions and results down to sources, and in full where that is not certain."""
 
 from __future__ import annotations
 
-import pytest
-
-from gradlet import Tensor, Variable
 from gradlet.base.dtype import dtypes
-from gradlet.base.settings import Context
-from gradlet.schedule.calls import KernelCall
-from tests.schedule.helpers import check
+from gradlet.graph.extents import Extents, extents, fill, write_out
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import LimitArg, Op
+from gradlet.schedule.sizes import needed_sizes, values_only
+from tests.schedule import helpers as h
+
+N = UOp.variable("n", 0, 6)
 
 
-@pytest.mark.parametrize("level", [0, 1, 2])
-@pytest.mark.parametrize("value", [0, 1, 2])
-def test_a_value_needed_in_part_and_in_full_is_computed_in_full(level: int, value: int) -> None:
-    size = Variable("size", 0, 2).bind(value)
-    product = Tensor.empty(3, 3) @ Tensor.empty(3, 3)
-    kept = Tensor.empty(3, 3).contiguous()
-    with Context(FUSE=level, SCHEDULE_CACHE=0):
-        for x in (product, kept):
-            check([(x - x[: size + 1].max(0).reshape(1, 3)).uop])
+def limited(x: UOp, axis: int = 0, size: UOp = N) -> UOp:
+    return mk(Op.LIMIT, x.dtype, (x, size), LimitArg(axis))
 
 
-@pytest.mark.parametrize("level", [0, 1, 2])
-@pytest.mark.parametrize("count", [2, 12])
-def test_every_kernel_computes_positions_itself(level: int, count: int) -> None:
-    position = Variable("position", 0, 2).bind(1) + 1
-    results: list[Tensor] = []
-    for i in range(count):
-        x = Tensor.empty(4, 5 + i)
-        read = x[position] + x[:position].sum(0)
-        x[position] = x[0] * 2
-        results += [read, x]
-    with Context(FUSE=level, SCHEDULE_CACHE=0):
-        check([t.uop for t in results])
+def needed(*roots: UOp) -> dict[UOp, Extents]:
+    plain, found = write_out(list(roots))
+    return needed_sizes(toposort(plain), list(zip(plain, found, strict=True)), ())
 
 
-@pytest.mark.parametrize("level", [0, 1, 2])
-def test_a_row_that_depends_on_all_rows_goes_to_a_position_known_at_launch(level: int) -> None:
-    x = Tensor.empty(4, 5)
-    x[Variable("position", 0, 2).bind(1)] = x.sum(0) + x.flip(0)[1]
-    with Context(FUSE=level, SCHEDULE_CACHE=0):
-        schedule = check([x.uop])
-    calls = [call for call in schedule.calls if isinstance(call, KernelCall)]
-    assert all(buffer.dtype is not dtypes.index for call in calls for buffer in call.buffers)
+def test_a_result_is_needed_as_far_as_it_goes() -> None:
+    source = h.contiguous(h.tensor(6, 4))
+    root = h.permute(limited(source).exp() * 2.0, 1, 0)
+    found = needed(root)
+    assert found[source] == (N, None)
+
+
+def test_a_reduction_needs_its_size_only() -> None:
+    source = h.contiguous(h.tensor(6, 4))
+    assert needed(h.total(limited(source).exp(), 0))[source] == (N, None)
+    assert needed(h.total(limited(source), 1))[source] == (N, None)
+
+
+def test_what_is_also_needed_in_full_is_needed_in_full() -> None:
+    source = h.contiguous(h.tensor(6, 4))
+    assert source not in needed(limited(source).exp(), source * 2.0)
+    other = UOp.variable("m", 0, 6)
+    assert source not in needed(h.total(limited(source), 0), h.total(limited(source, size=other), 0))
+
+
+def test_joined_axes_need_whole_rows() -> None:
+    source = h.contiguous(h.tensor(6, 4))
+    (size,) = [e for e in needed(h.reshape(limited(source), 24) * 2.0)[source] if e is not None]
+    assert size is N
+
+
+def test_masks_hide() -> None:
+    source = h.contiguous(h.tensor(6, 4))
+    assert needed(fill(limited(source).exp(), ()))[source] == (N, None)
+
+
+def test_a_table_is_needed_in_full() -> None:
+    table, index = h.contiguous(h.tensor(6, 4)), h.tensor(3, dtype=dtypes.int32)
+    assert table not in needed(h.gather(limited(table), index))
+
+
+def test_numbers_that_only_sizes_are_made_of_are_no_values() -> None:
+    plain, _ = write_out([h.total(limited(h.tensor(8, 4), size=N + 2), 0)])
+    order = toposort(plain)
+    assert any(n.op is Op.ADD for n in order)
+    assert not any(n.op in (Op.ADD, Op.VARIABLE) for n in values_only(order, plain))
+    assert extents(plain[0]) == ()
