@@ -93,6 +93,28 @@ class IndexMixin(CreateMixin):
         """
         raise NotImplementedError
 
+    def limited_boxes(self, index: Any) -> tuple[tuple[Any, ...], list[int]] | None:
+        """For an index with slices whose length is known only at launch the one with the boxes that they can reach, and
+        the axes of the result that they are; None for any other index."""
+        parts = list(index if isinstance(index, tuple) else (index,))
+        if not any(isinstance(part, slice) and self._has_variable(part) for part in parts):
+            return None
+        parts = self._aligned(tuple(parts))
+        limited: list[int] = []
+        axis = place = 0
+        for position, part in enumerate(parts):
+            box = (
+                self.limited_part(part, self.shape[axis], axis)
+                if part is not None and self._has_variable(part)
+                else None
+            )
+            if box is not None:
+                parts[position] = slice(box[0], box[1])
+                limited.append(place)
+            axis += part is not None
+            place += part is None or isinstance(part, slice) or self.is_index_tensor(part)
+        return (tuple(parts), limited) if limited else None
+
     def limit_axis(self, axis: int, size: Any) -> Self:
         """The first positions of an axis, as many as `size` says at launch."""
         raise NotImplementedError

@@ -117,6 +117,14 @@ class Writing(LazyTensor):
         )
         common_place(self, new, Op.WRITE)
         new = new.cast(self.dtype)
+        boxes = self.limited_boxes(index)
+        if boxes is not None:
+            # All of the largest box is written: what lies past the size with what is there.
+            shape = self[index].shape
+            inside = self.const_like(True, shape, dtypes.bool).whole_axes(boxes[1])
+            value = new.broadcast_into(shape, "setitem").whole_axes(boxes[1])
+            self[boxes[0]] = inside.where(value, self[boxes[0]])
+            return
         if isinstance(index, LazyTensor) and index.dtype is dtypes.bool and index.shape == self.shape[: index.ndim]:
             mask = index.reshape(index.shape + (1,) * (self.ndim - index.ndim))
             if new.ndim <= self.ndim - index.ndim or new.numel() == 1:

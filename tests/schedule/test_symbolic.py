@@ -20,8 +20,8 @@ torch = pytest.importorskip("torch")
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-from fusion import GradletApi, TorchApi  # noqa: E402
-from fusion_programs import PROGRAMS  # noqa: E402
+from fusion import GradletApi, TorchApi
+from fusion_programs import PROGRAMS
 
 # The axis of each input that is a variable; inputs that are not listed stay whole.
 SYMBOLIC: dict[str, dict[str, int]] = {
@@ -76,7 +76,9 @@ NO_AXIS = {
     "key/value append and decode attention",
 }  # fmt: skip
 # Too long to run in a test: kernels are counted only.
-LONG = {"logits and cross-entropy, gradient, 32000 classes", "GPT-2 block, gradient", "ResNet block, training, gradient"}
+LONG = {
+    "logits and cross-entropy, gradient, 32000 classes", "GPT-2 block, gradient", "ResNet block, training, gradient",
+}  # fmt: skip
 
 
 def cut(arrays: dict[str, Any], axes: dict[str, int], size: Any) -> dict[str, Any]:

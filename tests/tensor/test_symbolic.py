@@ -181,6 +181,25 @@ def test_one_value_repeated_to_both_kinds_of_sizes() -> None:
     np.testing.assert_allclose(found.numpy(), (X.sum(0) + X[:3].sum(0))[None], rtol=1e-5)
 
 
+def test_writing_the_first_rows(device: str) -> None:
+    kernels = set()
+    x = Tensor(X.copy(), device=device).realize()
+    wanted = X.copy()
+    for step, value in enumerate((5, 0, 12, 1, 7)):
+        n = N.bind(value)
+        new = np.full((12, 5), step, np.float32)
+        x[:n] = Tensor(new, device=device)[:n] * 2
+        kernels.add(tuple(call.ast for call in x.schedule().calls))
+        wanted[:value] = 2 * step
+        np.testing.assert_array_equal(x.realize().numpy(), wanted)
+    x[2, 1 : Variable("m", 1, 5).bind(3)] = -1
+    wanted[2, 1:3] = -1
+    x[:, : Variable("k", 1, 5).bind(2)] = Tensor(np.arange(12, dtype=np.float32), device=device).reshape(12, 1)
+    wanted[:, :2] = np.arange(12)[:, None]
+    np.testing.assert_array_equal(x.numpy(), wanted)
+    assert len(kernels) == 1
+
+
 def test_back_to_a_fixed_size(device: str) -> None:
     for value in (0, 1, 7, 12):
         x = Tensor(X, device=device)
@@ -258,7 +277,8 @@ def test_schedules_are_found_again_for_other_values(monkeypatch: pytest.MonkeyPa
         (lambda x, n: x[:n].unfold(0, 2, 1), ShapeError, "unfold"),
         (lambda x, n: x[:n].assign(x[:n]), ShapeError, "write"),
         (lambda x, n: x.assign(x[:n]), ShapeError, "assign"),
-        (lambda x, n: x.__setitem__(slice(None, n), 0), ShapeError, "write"),
+        (lambda x, n: x[:n].__setitem__(0, 0), ShapeError, "known only at launch"),
+        (lambda x, n: x.__setitem__(slice(None, n), x), ShapeError, "setitem"),
         (lambda x, n: x[:n][:n], IndexingError, "known only at launch"),
         (lambda x, n: x[: Variable("k", 0, 13).bind(3)], IndexingError, "limits"),
         (lambda x, n: x[5:n], IndexingError, "limits"),
