@@ -460,6 +460,10 @@ class Lowering:
         value = self.value(rows, (*position, *free) if rows.shape else (), gate)
         address = self.address(buffer, element[0], gate)
         if node.arg.op is not None:
+            simple = rewrite(mk(Op.STORE, dtypes.void, (address, value), None), INDEX_MATH)
+            assert isinstance(simple, UOp)
+            again = prod([r.src[0].arg for r in inner if r is not ZERO and r not in simple.ranges])
+            value = repeated(node.arg.op, value, again)
             old = mk(Op.LOAD, buffer.dtype, (address, UOp.const(buffer.dtype, 0)) if gate else (address,), None)
             value = mk(node.arg.op, node.dtype, (old, value), None)
         return mk(Op.STORE, dtypes.void, (address, value), None)
@@ -528,6 +532,20 @@ def is_zero_outside(value: UOp) -> bool:
     while value.op is Op.CAST:
         value = value.src[0]
     return value.op is Op.LOAD or (value.op is Op.CONST and repr(value.arg) in ("0", "0.0", "False"))
+
+
+def repeated(op: Op, value: UOp, times: int) -> UOp:
+    """A value combined with itself: a store runs for the loops that it depends on, a scatter for every position."""
+    if times == 1 or value.dtype.is_bool or op not in (Op.ADD, Op.MUL):
+        return value
+    if op is Op.ADD:
+        return mk(Op.MUL, value.dtype, (value, UOp.const(value.dtype, times)), None)
+    result = value
+    for digit in f"{times:b}"[1:]:
+        result = mk(Op.MUL, value.dtype, (result, result), None)
+        if digit == "1":
+            result = mk(Op.MUL, value.dtype, (result, value), None)
+    return result
 
 
 def row_number(value: UOp) -> UOp:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from gradlet.base.dtype import dtypes
+import pytest
+
+from gradlet.base.dtype import DType, dtypes
 from gradlet.graph.node import UOp, toposort
 from gradlet.graph.spec import check as check_spec
 from gradlet.ops.op import AxisKind, Op, Stage
 from tests.schedule.helpers import (
     buffer,
     check,
+    contiguous,
     create_schedule,
     expand,
     flip,
@@ -123,3 +126,18 @@ def test_reduce_over_nothing_is_the_identity() -> None:
 def test_x_plus_its_transpose_has_two_ranges() -> None:
     x = tensor(5, 5)
     assert only_kernel(x + permute(x, 1, 0)).arg.name == "e_5_5"
+
+
+@pytest.mark.parametrize("op", [None, Op.ADD, Op.MUL, Op.MAX])
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.int32], ids=str)
+def test_a_scatter_runs_for_every_position_also_for_those_that_are_the_same(op: Op | None, dtype: DType) -> None:
+    target, other = contiguous(tensor(5, dtype=dtype) * 2), contiguous(tensor(5, 2, dtype=dtype) * 2)
+    index, value = tensor(1, dtype=dtypes.int32), tensor(1, dtype=dtype)
+    check([scatter(target, expand(index, 3), expand(value, 3), op)])
+    check([scatter(target, expand(index, 1), expand(value, 1), op)])
+    check([scatter(target, expand(index, 7), UOp.const(dtype, 2), op)])
+    # Only along one of the axes of the positions.
+    some = expand(tensor(2, 1, dtype=dtypes.int32), 2, 3)
+    check([scatter(target, some, expand(tensor(2, 1, dtype=dtype), 2, 3), op)])
+    check([scatter(other, some, expand(tensor(2, 1, 2, dtype=dtype), 2, 3, 2), op)])
+    check([scatter(target, some, tensor(2, 3, dtype=dtype), op)])
