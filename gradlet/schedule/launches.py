@@ -323,11 +323,9 @@ class LaunchSearch:
         return Draft(b.main, price, [kernel, *b.staged], b.plan, b.tails)
 
     def is_staging(self, kernel: Kernel) -> bool:
-        """Whether a kernel only copies an operand into another order, for this schedule alone."""
+        """Whether a kernel only copies an operand into another order, or fills memory that is then changed."""
         cell = kernel.cells[0]
-        return len(kernel.cells) == 1 and cell.members == [cell.root] and cell.root.op is Op.CONTIGUOUS and (
-            not self.steps.outlives(cell.root)
-        )  # fmt: skip
+        return len(kernel.cells) == 1 and cell.members == [cell.root] and cell.root.op is Op.CONTIGUOUS
 
     def depends(self, kernels: Iterable[Kernel], makers: Iterable[Kernel]) -> bool:
         """Whether one of the kernels reads what one of the others stores, or has to wait for it otherwise."""

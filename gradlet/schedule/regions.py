@@ -27,14 +27,16 @@ if TYPE_CHECKING:
 # Calling one body for one block.
 CALL_PS: Final = 60_000
 # The last cache is this many times faster than memory.
-LAST_CACHE: Final = 4
+LAST_CACHE: Final = 6
 # A matrix product of fewer results in a block does not fill its register tiles.
 SMALL_PRODUCT: Final = 4096
 # Blocks for each core that even out their differences; more only cost calls.
 ENOUGH_BLOCKS: Final = 64
 MAX_BLOCKS: Final = 1 << 16
-# Vectors run along the innermost loop: a block keeps so much of it.
-MIN_LANES: Final = 64
+# Memory is read and written along the innermost loop: a block keeps so much of it in one piece (a page).
+MIN_LANES: Final = 1024
+# Results of fewer bytes are written in any pieces.
+SMALL_RESULT: Final = 1 << 16
 # Cores wait for the last block for this part of a block's time.
 UNEVEN: Final = 32
 
@@ -186,10 +188,10 @@ class Planner:
         return found
 
     def lanes(self, kernels: Sequence[Kernel]) -> set[int]:
-        """The innermost loops of the large outputs: what vectors run along."""
+        """The innermost loops of the large outputs."""
         outputs = [c for k in kernels for c in k.stored]
         most = max(c.out_bytes for c in outputs)
-        return {c.lane for c in outputs if c.lane is not None and c.out_bytes * 4 >= most}
+        return {c.lane for c in outputs if c.lane is not None and c.out_bytes >= max(SMALL_RESULT, most // 4)}
 
     def nesting(self, kernels: Sequence[Kernel]) -> list[int]:
         """All output loops, in the order of the largest output first."""
