@@ -28,6 +28,7 @@ from gradlet.grad.shapes import (
     spread,
     window,
 )
+from gradlet.graph.extents import extents, fill
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import DeviceArg, GatherArg, LimitArg, Op, ReduceAxesArg, ScanArg, ScatterArg, batch_axes
 
@@ -346,6 +347,9 @@ def _scan_source(node: UOp, grad: UOp) -> UOp:
     source, start, *factors = node.src
     if start.op is not Op.CONST:
         raise GradientError("SCAN: gradients reach the values, not what they begin with; start from a constant")
+    sizes = extents(grad)
+    if op is Op.ADD and sizes:  # it goes backwards from the end, where nothing is past the size
+        grad = fill(grad, tuple([None if a == axis else size for a, size in enumerate(sizes)]))
     if exclusive:
         grad = _later(grad, axis)
     if op is Op.ADD:
