@@ -132,6 +132,12 @@ class Size:
     def __rfloordiv__(self, other: int) -> Any:
         raise _error(f"{other} divided by the size {self} is no size")
 
+    def __truediv__(self, other: Any) -> Any:
+        raise _error(f"the size {self} divided by {other} depends on the values of its variables")
+
+    def __rtruediv__(self, other: Any) -> Any:
+        raise _error(f"{other} divided by the size {self} depends on the values of its variables")
+
     def _times_of(self, other: Size) -> int | None:
         """The constant that times `other` is this."""
         unknown = next(iter(other.terms), None)

@@ -87,7 +87,7 @@ class Values(LazyTensor):
         from gradlet.graph.evaluate import evaluate
 
         if 0 in self.uop.shape:
-            return np.zeros(self.uop.shape, hostdata.numpy_name(self.dtype))
+            return symbolic.cut(np.zeros(self.uop.shape, hostdata.numpy_name(self.dtype)), self.uop)
         self.realize()
         base, steps = writes.strip(self.uop)
         memory = buffer_of(base).memory()

@@ -42,7 +42,9 @@ def test_arithmetic_holds_for_all_values(one: Any, other: Any, k: int, n: int, m
     assert x.low <= f(n, m) <= x.high
 
 
-@given(sums(), sums(), st.sampled_from(["__lt__", "__le__", "__gt__", "__ge__"]), st.integers(2, 64), st.integers(0, 64))
+@given(
+    sums(), sums(), st.sampled_from(["__lt__", "__le__", "__gt__", "__ge__"]), st.integers(2, 64), st.integers(0, 64)
+)
 def test_comparisons_hold_for_all_values_or_raise(one: Any, other: Any, name: str, n: int, m: int) -> None:
     (x, f), (y, g) = one, other
     try:
@@ -74,7 +76,18 @@ def test_values_that_agree_do_not_make_sizes_equal() -> None:
 
 @pytest.mark.parametrize(
     "use",
-    [int, float, range, lambda n: [1][n], lambda n: n * Size({M: 1}), lambda n: n % 3, lambda n: 7 // n, lambda n: 7 % n],
+    [
+        int,
+        float,
+        range,
+        lambda n: [1][n],
+        lambda n: n * Size({M: 1}),
+        lambda n: n % 3,
+        lambda n: 7 // n,
+        lambda n: 7 % n,
+        lambda n: n / 2,
+        lambda n: 1 / n,
+    ],
 )
 def test_what_needs_a_number_raises(use: Any) -> None:
     with pytest.raises(ShapeError, match="n"):
