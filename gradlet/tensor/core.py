@@ -278,8 +278,11 @@ class LazyTensor(NeuralMixin):
         """Apply a movement op; the result is a view through which this tensor can be written."""
         node = self.uop
         if node.mask & HAS_LIMIT:
-            return self._move_sizes(op, arg)
-        result = wrap(mk(op, node.dtype, (node,), arg), self._place)
+            result = self._move_sizes(op, arg)
+            if symbolic.is_symbolic(node) or symbolic.is_symbolic(result.uop):
+                return result
+        else:
+            result = wrap(mk(op, node.dtype, (node,), arg), self._place)
         if op not in _COPIES:
             view = self._view
             if view is not None and not writes.is_attached(view):

@@ -146,6 +146,22 @@ class Program:
         y = self.pick()
         return x @ y.T @ x * 0.05 if self.random.random() < 0.5 else x @ (y.T @ y) * 0.05
 
+    def op_heads(self, x: Tensor) -> Tensor:
+        """Attention of two heads, of every row to every other one."""
+        if self.m % 2:
+            return x
+        first, second, third = (t.reshape(self.n, 2, self.m // 2).permute(1, 0, 2) for t in (x, self.pick(), x * 2))
+        weights = (first @ second.permute(0, 2, 1)).softmax(2)
+        if self.random.random() < 0.3:
+            weights = weights.tril()
+        return (weights @ third).permute(1, 0, 2).reshape(self.n, self.m)
+
+    def op_groups(self, x: Tensor) -> Tensor:
+        """Every group of rows less its mean."""
+        count = self.random.choice([d for d in (1, 2, 3) if self.n % d == 0])
+        groups = x.reshape(count, self.n // count, self.m)
+        return (groups - groups.mean((1, 2), keepdim=True)).reshape(self.n, self.m)
+
     def op_weights(self, x: Tensor) -> Tensor:
         made = x.T @ self.pick() * 0.1
         self.results.append(made)
