@@ -32,6 +32,8 @@ from gradlet.target.target import Target
 MAX_BODIES: Final = 16
 # A kernel is small, and worth packing with any other, when it takes at most this many launches.
 SMALL_LAUNCHES: Final = 3
+# A table is small where making it on one core takes at most one part in so many of the launch that reads it.
+SMALL_PART: Final = 100
 # A tail that could run on all cores takes at most this many launches on one.
 TAIL_LAUNCHES: Final = 5
 
@@ -317,7 +319,7 @@ class LaunchSearch:
             return None
         kernel = a.main[0]
         target = self.planner(kernel).target
-        if not self.is_staging(kernel) and self.alone(kernel) > target.launch_ps:
+        if not self.is_staging(kernel) and self.alone(kernel) > max(target.launch_ps, b.price // SMALL_PART):
             return None
         price = b.price + self.stage_time(kernel) + (0 if b.staged else target.barrier_ps)
         return Draft(b.main, price, [kernel, *b.staged], b.plan, b.tails)

@@ -38,9 +38,9 @@ def lay_out_operands(root: UOp, target_of: Callable[[str], Target], default_devi
         if target.kind != "cpu":
             return None
         same = mk(node.op, node.dtype, src, node.arg)
-        if _is_product(same):
+        if is_product(same):
             return _lay_out(same, target)
-        turned = _contracted_last(same)
+        turned = contracted_last(same)
         if turned is None:
             return same
         laid = _lay_out(turned, target)
@@ -49,7 +49,7 @@ def lay_out_operands(root: UOp, target_of: Callable[[str], Target], default_devi
     return rebuild(root, change)
 
 
-def _contracted_last(node: UOp) -> UOp | None:
+def contracted_last(node: UOp) -> UOp | None:
     """A sum of products over other axes as one over the last axis: the gradient of a weight sums over rows."""
     product, axes = node.src[0], node.arg.axes
     if node.arg.op is not Op.ADD or product.op is not Op.MUL or node.arg.limited not in ((), axes[:1]):
@@ -100,7 +100,7 @@ def _products(node: UOp) -> list[UOp]:
     return found
 
 
-def _is_product(node: UOp) -> bool:
+def is_product(node: UOp) -> bool:
     """Whether it sums `left[.., m, 1, k] * right[1, n, k]`, or several such products, over the last axis, in floats."""
     rank = len(node.src[0].shape)
     if node.arg.op is not Op.ADD or node.arg.axes != (rank - 1,) or rank < 3:
@@ -123,7 +123,7 @@ def _is_factored(product: UOp) -> bool:
 
 def _lay_out(node: UOp, target: Target) -> UOp:
     products = _products(node)
-    if not _is_product(node):
+    if not is_product(node):
         return node
     laid = [_lay_out_factors(product, target) for product in products]
     if laid == products:

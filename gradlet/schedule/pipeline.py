@@ -17,6 +17,7 @@ from gradlet.schedule.cache import ScheduleCache
 from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
 from gradlet.schedule.columns import cut_column_sums
 from gradlet.schedule.context import Context, sink
+from gradlet.schedule.deep import cut_deep_products
 from gradlet.schedule.emit import Emitter
 from gradlet.schedule.explain import Explanation, explain
 from gradlet.schedule.hazards import place_writes
@@ -82,6 +83,10 @@ def _split_scans(node: UOp, context: Context) -> UOp:
 
 def _cut_column_sums(node: UOp, context: Context) -> UOp:
     return cut_column_sums(node, context.target_of, context.default_device)
+
+
+def _cut_deep_products(node: UOp, context: Context) -> UOp:
+    return cut_deep_products(node, context.target_of, context.default_device)
 
 
 def _lay_out_operands(node: UOp, context: Context) -> UOp:
@@ -202,6 +207,8 @@ PIPELINE: Final = Pipeline(
              doc="a long running sum of few rows is cut in blocks, each begins with the total of those before"),
         Pass("cut column sums", _cut_column_sums, T, T,
              doc="partial sums over chunks of rows ride with other work on the rows; a tail adds them up"),
+        Pass("cut deep products", _cut_deep_products, T, T,
+             doc="a part of a very deep product has its factors in a near cache; the partial products are added up"),
         Pass("lay out operands", _lay_out_operands, T, T,
              doc="factors of large matrix products are copied into strips, in the order the product walks them"),
         Pass("place writes", _place_writes, T, T,

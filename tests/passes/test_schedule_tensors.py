@@ -186,6 +186,37 @@ CASES: dict[str, list[tuple[str, str]]] = {
 """,
         ),
     ],
+    "cut deep products": [
+        (
+            """
+%0 = BUFFER float32 [number=1, size=65536, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(8, 1, 8192)]
+%2 = EXPAND float32 (%1) [shape=(8, 16, 8192)]
+%3 = BUFFER float32 [number=2, size=131072, device='CPU']
+%4 = RESHAPE float32 (%3) [shape=(1, 16, 8192)]
+%5 = EXPAND float32 (%4) [shape=(8, 16, 8192)]
+%6 = MUL float32 (%2, %5)
+%7 = REDUCE_AXES float32 (%6) [op=ADD, axes=(2,)]
+%8 = SINK void (%7) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER float32 [number=1, size=65536, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(8, 1, 8192)]
+%2 = RESHAPE float32 (%1) [shape=(8, 1, 2, 4096)]
+%3 = PERMUTE float32 (%2) [axes=(2, 0, 1, 3)]
+%4 = EXPAND float32 (%3) [shape=(2, 8, 16, 4096)]
+%5 = BUFFER float32 [number=2, size=131072, device='CPU']
+%6 = RESHAPE float32 (%5) [shape=(1, 16, 8192)]
+%7 = RESHAPE float32 (%6) [shape=(1, 16, 2, 4096)]
+%8 = PERMUTE float32 (%7) [axes=(2, 0, 1, 3)]
+%9 = EXPAND float32 (%8) [shape=(2, 8, 16, 4096)]
+%10 = MUL float32 (%4, %9)
+%11 = REDUCE_AXES float32 (%10) [op=ADD, axes=(3,)]
+%12 = REDUCE_AXES float32 (%11) [op=ADD, axes=(0,)]
+%13 = SINK void (%12) [name='schedule', opts=None]
+""",
+        ),
+    ],
     "cut column sums": [
         (
             """

@@ -1,0 +1,90 @@
+"""Very deep matrix products are cut along the contracted axis, so that a part of the right factor stays in a near cache.
+
+A product that sums over tens of thousands of terms (the gradient of the hidden states below a large vocabulary) walks its
+right factor once for every few rows: megabytes for each register tile. In parts, each part's slice of the factors is
+read from the second cache, and whatever makes the slice can run in the same block (`regions`). The partial products are
+added up in a fixed order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Final
+
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import AxesArg, Op, ReduceAxesArg
+from gradlet.schedule.clean import find_devices, rebuild
+from gradlet.schedule.layout import contracted_last, is_product
+from gradlet.schedule.moves import expand_to, reshape
+from gradlet.target.target import Target
+
+# Sums of fewer terms are one part.
+MIN_DEPTH: Final = 8192
+# A part of fewer terms does not pay for its partial product.
+MIN_PART: Final = 128
+# Columns of a strip (`layout`) on machines with the widest vectors.
+STRIP: Final = 64
+
+
+def cut_deep_products(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
+    """The graph with every deep product as partial products and their sum, on devices where regions can use it."""
+    order = toposort((root,))
+    if not any(_is_deep(n) for n in order):
+        return root
+    devices = find_devices(order)
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        same = mk(node.op, node.dtype, src, node.arg)
+        if not _is_deep(same):
+            return None
+        target = target_of(devices.get(node, default_device))
+        turned = same if is_product(same) else contracted_last(same)
+        if target.scratch_bytes == 0 or turned is None or not is_product(turned):
+            return None
+        made = _cut(turned, target)
+        return None if made is None else reshape(made, same.shape)
+
+    return rebuild(root, change)
+
+
+def _is_deep(node: UOp) -> bool:
+    if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or node.src[0].op is not Op.MUL:
+        return False
+    return prod(node.src[0].shape[axis] for axis in node.arg.axes) >= MIN_DEPTH
+
+
+def _cut(node: UOp, target: Target) -> UOp | None:
+    product = node.src[0]
+    left, right = (factor.src[0] for factor in product.src)
+    *outer, columns, depth = product.shape
+    parts = _parts(prod(outer), columns, depth, target)
+    if parts is None:
+        return None
+    rank = len(product.shape)
+    order = AxesArg((rank - 1, *range(rank - 1), rank))  # the parts first
+
+    def cut(factor: UOp) -> UOp:
+        pieces = reshape(factor, (*factor.shape[:-1], parts, depth // parts))
+        return mk(Op.PERMUTE, factor.dtype, (pieces,), order)
+
+    full = (parts, *outer, columns, depth // parts)
+    both = mk(Op.MUL, product.dtype, (expand_to(cut(left), full), expand_to(cut(right), full)), None)
+    partial = mk(Op.REDUCE_AXES, node.dtype, (both,), ReduceAxesArg(Op.ADD, (rank,)))
+    return mk(Op.REDUCE_AXES, node.dtype, (partial,), ReduceAxesArg(Op.ADD, (0,)))
+
+
+def _parts(rows: int, columns: int, depth: int, target: Target) -> int | None:
+    """In how many parts: a part's columns fit a third of the second cache, and the partial products are few bytes.
+
+    Parts of whole strips come first: other kernels cut the same axis in strips, and share a block only then.
+    """
+    most = target.l2_bytes // 3 // (4 * columns)
+    operands = (rows + columns) * depth
+    for multiple in (STRIP, 1):
+        for parts in range(2, depth // MIN_PART + 1):
+            if depth % (parts * multiple) == 0 and depth // parts <= most:
+                if 2 * parts * rows * columns <= operands:
+                    return parts
+                break
+    return None
