@@ -1,9 +1,9 @@
-"""Very deep matrix products are cut along the contracted axis, so that a part of the right factor stays in a near cache.
+"""Very deep matrix products are cut along the contracted axis, so that parts of the right factor stay in a near cache.
 
-A product that sums over tens of thousands of terms (the gradient of the hidden states below a large vocabulary) walks its
-right factor once for every few rows: megabytes for each register tile. In parts, each part's slice of the factors is
-read from the second cache, and whatever makes the slice can run in the same block (`regions`). The partial products are
-added up in a fixed order.
+A product that sums over tens of thousands of terms (the gradient of the hidden states below a large vocabulary) walks
+its right factor once for every few rows: megabytes for each register tile. In parts, each part's slice of the factors
+is read from the second cache, and whatever makes the slice can run in the same block (`regions`). The partial products
+are added up in a fixed order.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def cut_deep_products(root: UOp, target_of: Callable[[str], Target], default_dev
 def _is_deep(node: UOp) -> bool:
     if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or node.src[0].op is not Op.MUL:
         return False
-    return prod(node.src[0].shape[axis] for axis in node.arg.axes) >= MIN_DEPTH
+    depth: int = prod(node.src[0].shape[axis] for axis in node.arg.axes)
+    return depth >= MIN_DEPTH
 
 
 def _cut(node: UOp, target: Target) -> UOp | None:
