@@ -66,6 +66,12 @@ def _loops_of_operand(operand: UOp, step: UOp, axes: Axes) -> list[AxisLoops]:
     if step.op is Op.GATHER and operand is step.src[0]:
         dims, batch = axes.dims(step), batch_axes(step.arg)
         return [*dims[:batch], _unknown(operand.shape[batch]), *dims[len(step.src[1].shape) :]]
+    if step.op is Op.SCATTER:  # its positions are loops of its own
+        dims, batch = axes.dims(step), step.arg.batch
+        positions = [_unknown(size) for size in step.src[1].shape[batch:]]
+        return [*dims[:batch], *positions, *dims[batch + 1 :]][: len(operand.shape)]
+    if step.op is Op.WRITE and len(operand.shape) == len(step.src[1].shape):
+        return list(axes.dims(step.src[1]))
     loops: list[AxisLoops] = list(axes.dims(operand))
     if step.op is Op.SCAN and operand is not step.src[1]:
         loops[step.arg.axis] = _unknown(operand.shape[step.arg.axis])

@@ -8,7 +8,7 @@ import pytest
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import GatherArg, Op
+from gradlet.ops.op import GatherArg, Op, ScatterArg
 from gradlet.schedule.alignment import aligned_atoms, overwritten_atoms
 from gradlet.schedule.axes import Axes
 from gradlet.schedule.moves import root_of
@@ -143,3 +143,12 @@ def test_a_scatter_overwrites_any_row() -> None:
     axes = Axes(toposort((step,)))
     sizes = dict(axes.loops(first))
     assert [sizes[a] for a in overwritten_atoms(step.src[0], first, step, axes)] == [6]
+
+
+def test_positions_of_a_scatter_are_loops_of_its_own() -> None:
+    index = contiguous(tensor(6, dtype=dtypes.int32) * 2)
+    step = mk(
+        Op.SCATTER, dtypes.float32,
+        (made(6, 6), expand(reshape(index, 1, 6), 6, 6), permute(made(6, 6), 1, 0)), ScatterArg(Op.ADD, 1),
+    )  # fmt: skip
+    assert aligned_sizes(step, 1) == []

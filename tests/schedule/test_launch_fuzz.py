@@ -29,8 +29,8 @@ def check_launches(seed: int, counts: dict[str, int]) -> None:
         schedule = create_schedule(roots, odd_target(seed))
         try:
             memory = run(schedule, buffers)
-        except RuntimeError as error:
-            if "dimensions" in str(error):
+        except (RuntimeError, ValueError) as error:
+            if "dimension" in str(error):
                 return  # numpy has no arrays of as many axes as the kernel has loops
             raise
         got = evaluate([schedule.results[root] for root in roots], memory)
