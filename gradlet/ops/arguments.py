@@ -105,6 +105,10 @@ def sizes(values: Sequence[Any], what: str) -> Shape:
     Raises:
         ShapeError: a negative size, too many elements, or not integers.
     """
+    listed = values[0] if len(values) == 1 and isinstance(values[0], (tuple, list)) else values
+    if has_size(listed):
+        mixed: list[Any] = [size if isinstance(size, Size) else sizes((size,), what)[0] for size in listed]
+        return countable(tuple(mixed), what)
     shape = integers(values, what)
     for size in shape:
         if size < 0:

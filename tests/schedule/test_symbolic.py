@@ -68,6 +68,13 @@ SYMBOLIC: dict[str, dict[str, int]] = {
     "GPT-2 block, gradient": {"x": 0, "g": 0},
     "ResNet block, training, gradient": {"x": 0, "g": 0},
 }
+# The same along the axis of time.
+IN_TIME: dict[str, dict[str, int]] = {
+    "attention": {"q": 2, "k": 2, "v": 2},
+    "attention, gradient": {"q": 2, "k": 2, "v": 2, "g": 2},
+    "rms norm, query/key/value, rotary": {"x": 1, "c": 0, "s": 0},
+    "GPT-2 block, gradient": {"x": 1, "g": 1},
+}
 # What goes along an axis in a way that needs its size, and the operation that says so.
 REFUSED = {"sort of 1024": ({"x": 0}, "sort"), "box written in place": ({"x": 1, "v": 1}, "write")}
 # Not about one axis that inputs share: lists of parameters, and a cache that is appended to (see tests/tensor).
@@ -94,9 +101,15 @@ def test_every_program_has_its_row() -> None:
     assert {*SYMBOLIC, *REFUSED, *NO_AXIS} == set(PROGRAMS)
 
 
-@pytest.mark.parametrize("name", SYMBOLIC)
-def test_launches_results_and_compilations(name: str) -> None:
-    program, axes = PROGRAMS[name], SYMBOLIC[name]
+@pytest.mark.parametrize(
+    ("name", "axes"),
+    [
+        *[pytest.param(name, axes, id=name) for name, axes in SYMBOLIC.items()],
+        *[pytest.param(name, axes, id=f"{name}, in time") for name, axes in IN_TIME.items()],
+    ],
+)
+def test_launches_results_and_compilations(name: str, axes: dict[str, int]) -> None:
+    program = PROGRAMS[name]
     arrays = program.inputs(np.random.default_rng(0))
     bound = first_axis(arrays, axes)
     variable = Variable("n", 0, bound)

@@ -181,6 +181,23 @@ def test_one_value_repeated_to_both_kinds_of_sizes() -> None:
     np.testing.assert_allclose(found.numpy(), (X.sum(0) + X[:3].sum(0))[None], rtol=1e-5)
 
 
+def test_new_tensors_of_such_sizes(device: str) -> None:
+    n = Tensor(X, device=device)[: N.bind(5)].shape[0]
+    assert Tensor.zeros(n, 3, device=device).numpy().shape == (5, 3)
+    np.testing.assert_array_equal(Tensor.ones(n, n, device=device).tril().numpy(), np.tril(np.ones((5, 5))))
+    np.testing.assert_array_equal(Tensor.full((2, n), 3, device=device).sum(1).numpy(), [15, 15])
+    assert Tensor.rand(n, 3, device=device).numpy().shape == (5, 3)
+
+
+def test_causal_attention_over_time_of_unknown_size(device: str) -> None:
+    for value in (1, 6, 12):
+        y, t = Tensor(X, device=device)[: N.bind(value)], torch.tensor(X[:value])
+        mask = Tensor.ones(y.shape[0], y.shape[0], dtype="bool", device=device).tril()
+        got = mask.where(y @ y.T, -np.inf).softmax(-1) @ y
+        want = (t @ t.T).masked_fill(~torch.ones(value, value, dtype=torch.bool).tril(), -np.inf).softmax(-1) @ t
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)
+
+
 def test_writing_the_first_rows(device: str) -> None:
     kernels = set()
     x = Tensor(X.copy(), device=device).realize()
