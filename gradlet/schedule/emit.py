@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from types import MappingProxyType
 
@@ -200,6 +200,18 @@ class Emitter:
     ) -> tuple[list[Lowered], list[Lowered]]:
         """A body that reads what it has overwritten: one that computes into temporary memory, and what copies that."""
         overwritten = {lowered.buffers[slot] for slot in self.unsafe(lowered)}
+        while True:
+            first, after = self.staged(outputs, overwritten, group, device)
+            # Values in temporary memory have loops of their own, so other outputs may be read out of step now.
+            again = {one.buffers[slot] for one in first for slot in self.unsafe(one)}
+            if again <= overwritten:
+                return first, after
+            overwritten |= again
+
+    def staged(
+        self, outputs: Sequence[UOp], overwritten: Collection[UOp], group: Group, device: str
+    ) -> tuple[list[Lowered], list[Lowered]]:
+        """One body that computes outputs over some memory into temporary memory, and those that copy that."""
         before: list[UOp] = []
         after: list[UOp] = []
         hidden: list[UOp] = []
