@@ -108,3 +108,11 @@ def test_many_legal_launches_are_right(part: int) -> None:
 def test_many_launches_are_right_on_the_cpu(threads: int) -> None:
     for seed in range(200_000 + threads * 100, 200_050 + threads * 100):
         check_on_cpu(seed, threads)
+
+
+# Programs that once gave wrong values, or whose launches could not be lowered as they were decided.
+@pytest.mark.parametrize("seed", [129, 552, 1631, 40045, 40469, 300182, 602035])
+def test_programs_that_failed_once(seed: int) -> None:
+    counts: dict[str, int] = {}
+    check_launches(seed, counts)
+    assert not any(reason.startswith("apart") for reason in counts), counts
