@@ -27,7 +27,10 @@ from gradlet.ops.op import (
 Extents = tuple[UOp | None, ...]
 
 HAS_LIMIT: Final = 1 << Op.LIMIT
-REMEDY: Final = "take all positions and mask them, as in where(Tensor.arange(64) < n, x, 0)"
+REMEDY: Final = (
+    "fix it with zeros behind it, as in x.pad_to(64), or take all positions and mask them, as in "
+    "where(Tensor.arange(64) < n, x, 0)"
+)
 
 
 # sizes

@@ -101,6 +101,7 @@ class IndexMixin(CreateMixin):
             return None
         parts = self._aligned(tuple(parts))
         limited: list[int] = []
+        changed = False
         axis = place = 0
         for position, part in enumerate(parts):
             box = (
@@ -109,11 +110,12 @@ class IndexMixin(CreateMixin):
                 else None
             )
             if box is not None:
-                parts[position] = slice(box[0], box[1])
-                limited.append(place)
+                parts[position], changed = slice(box[0], box[1]), True
+                if box[2] is not None:
+                    limited.append(place)
             axis += part is not None
             place += part is None or isinstance(part, slice) or self.is_index_tensor(part)
-        return (tuple(parts), limited) if limited else None
+        return (tuple(parts), limited) if changed else None
 
     def limit_axis(self, axis: int, size: Any) -> Self:
         """The first positions of an axis, as many as `size` says at launch."""
@@ -216,8 +218,10 @@ class IndexMixin(CreateMixin):
             variable = self._has_variable(part)
             limited = self.limited_part(part, self.shape[axis], axis) if variable else None
             if limited is not None:
-                low, high, limits[place] = limited
+                low, high, size = limited
                 part = slice(low, high)
+                if size is not None:
+                    limits[place] = size
             elif variable:
                 start, count = self.variable_part(part, self.shape[axis], axis)
                 if count != 0:

@@ -199,7 +199,7 @@ class Tensor(Casts, Values, Gradients, Writing, public=True):
         """Whether a number of an index is known only at launch."""
         return isinstance(value, (UOp, Size))
 
-    def limited_part(self, part: Any, size: int_type, axis: int_type) -> tuple[int_type, int_type, UOp] | None:
+    def limited_part(self, part: Any, size: int_type, axis: int_type) -> tuple[int_type, int_type, UOp | None] | None:
         """For a slice whose length is known only at launch the box that it can reach, and the length; else None."""
         return variable_index.limited_box(part, size, axis)
 

@@ -15,8 +15,10 @@ from gradlet.rules.linear import put_together, take_apart
 from gradlet.tensor.symbolic import size_node
 
 
-def limited_box(part: Any, size: int, axis: int) -> tuple[int, int, UOp] | None:
+def limited_box(part: Any, size: int, axis: int) -> tuple[int, int, UOp | None] | None:
     """The box that a slice from a fixed position to a variable one can reach, and its length; None for other parts.
+
+    A variable that has one possible value makes no length.
 
     Raises:
         IndexingError: a variable without a value, a step, or positions that for some value of the variables lie outside
@@ -41,6 +43,13 @@ def limited_box(part: Any, size: int, axis: int) -> tuple[int, int, UOp] | None:
         raise IndexingError(
             f"slice on axis {axis}: by variable {names} it ends between {low[0]} and {low[1]}, which is not between "
             f"its start {first} and the size {size} of the axis; give the variable other limits"
+        )
+    if low[0] == low[1]:
+        return first, int(low[1]), None
+    if low[1] - first < 2:
+        raise IndexingError(
+            f"slice on axis {axis}: a size of 0 or 1 looks like an axis to repeat; give the variable limits that allow "
+            "2, or take all positions and mask them"
         )
     return first, int(low[1]), stop + -first if first else stop
 

@@ -120,6 +120,9 @@ class Writing(LazyTensor):
         boxes = self.limited_boxes(index)
         if boxes is not None:
             # All of the largest box is written: what lies past the size with what is there.
+            if not boxes[1]:
+                self[boxes[0]] = new
+                return
             shape = self[index].shape
             inside = self.const_like(True, shape, dtypes.bool).whole_axes(boxes[1])
             value = new.broadcast_into(shape, "setitem").whole_axes(boxes[1])

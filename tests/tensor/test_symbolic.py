@@ -300,6 +300,7 @@ def test_schedules_are_found_again_for_other_values(monkeypatch: pytest.MonkeyPa
         (lambda x, n: x[: Variable("k", 0, 13).bind(3)], IndexingError, "limits"),
         (lambda x, n: x[5:n], IndexingError, "limits"),
         (lambda x, n: x[:N], IndexingError, "no value"),
+        (lambda x, n: x[: Variable("k", 0, 1).bind(1)], IndexingError, "allow 2"),
         (lambda x, n: (x[:n].prod()).gradient(x), (ShapeError, GradientError), "known only at launch"),
         (lambda x, n: (x[:n] + x[: Variable("n", 0, 12).bind(5)]).sum() + x[: N.bind(6)].sum(), None, ""),
     ],
@@ -312,3 +313,26 @@ def test_what_is_refused(use: Any, error: Any, message: str) -> None:
         return
     with pytest.raises(error, match=message):
         use(x, N.bind(5))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "stop", "values"),
+    [
+        (1, 2, lambda n: n, (1, 2)),
+        (3, 3, lambda n: n, (3,)),
+        (0, 5, lambda n: n * 2 + 1, (0, 2, 5)),
+        (0, 8, lambda n: n * -1 + 8, (0, 3, 8)),
+    ],
+)
+def test_sizes_of_every_form(low: int, high: int, stop: Callable[[Any], Any], values: Any, device: str) -> None:
+    variable = Variable("n", low, high)
+    for value in values:
+        count = stop(value)
+        y, rows = Tensor(X, device=device)[: stop(variable.bind(value))], X[:count]
+        np.testing.assert_array_equal((y * 2).numpy(), rows * 2)
+        np.testing.assert_allclose(y.sum(0).numpy(), rows.sum(0), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose((y @ y.T).numpy(), rows @ rows.T, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(y.realize().cumsum(0).sum(0).numpy(), rows.cumsum(0).sum(0), rtol=1e-4, atol=1e-5)
+        if count:
+            np.testing.assert_allclose(y.softmax(0).sum(0).numpy(), np.ones(5), rtol=1e-5)
+            np.testing.assert_array_equal(y.max().item(), rows.max())
