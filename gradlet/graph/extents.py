@@ -244,7 +244,9 @@ def _place_of(shape: Sequence[int], before: int, size: int) -> int | None:
 
 
 def _expand(node: UOp) -> Extents:
-    return _of(node.src[0])
+    source = _of(node.src[0])
+    _free(node, source, [a for a, (have, want) in enumerate(zip(node.src[0].shape, node.shape)) if have != want])
+    return source
 
 
 def _permute(node: UOp) -> Extents:

@@ -62,6 +62,7 @@ def test_extents_follow_from_the_sources(build: Callable[[UOp], UOp], wanted: li
         (lambda x: h.stride(x, 2, 1), "stride"),
         (lambda x: h.reshape(h.permute(x, 1, 0), 18), "reshape"),
         (lambda x: h.window(x, 0, 1, 1, 1, 4), "window"),
+        (lambda x: h.expand(limited(1, 3, size=UOp.variable("one", 0, 1).bind(1)), 4, 3), "expand"),
         (lambda x: mk(Op.LIMIT, x.dtype, (x, UOp.variable("m", 0, 6).bind(4)), LimitArg(0)), "limit"),
         (lambda x: x + limited(6, 3, size=UOp.variable("n", 2, 6).bind(5)), "add"),
         (lambda x: x + limited(6, 3, size=UOp.variable("m", 2, 6).bind(4)), "add"),
