@@ -75,7 +75,7 @@ CASES: dict[str, Callable[..., Any]] = {
     "softmax beside": lambda x: x.softmax(1),
     "log softmax along": lambda x: x.log_softmax(0),
     "transposed": lambda x: x.transpose(0, 1) * 2,
-    "flat": lambda x: (x.reshape(-1) * 2),
+    "flat": lambda x: x.reshape(-1) * 2,
     "product beside": lambda x: x @ (torch.tensor(W) if isinstance(x, torch.Tensor) else Tensor(W, device=x.device)),
     "product along": lambda x: x.transpose(0, 1) @ x,
     "gram": lambda x: x @ x.transpose(0, 1),
