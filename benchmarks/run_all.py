@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib.util
 import os
 import subprocess
 import sys
@@ -28,6 +29,15 @@ faster.
 """
 
 
+FUSION = """\
+Kernels started / megabytes moved (1e6 bytes, unique reads and writes of every launch). ideal: by hand, without grid
+barriers and float atomics. tinygrad 0.14, inductor (torch 2.13) and xla (jax 0.10.2) were counted once. Differences to
+torch are relative to the largest value. Times (all cores, jitted, medians of 9, interleaved): as chosen; fused kernels
+one a launch; an operation a kernel; the first by the faster of the other two. Typical figures of the machine (PROBE=0).
+
+"""
+
+
 def git_commit() -> str:
     """The commit of the working tree, with a mark when there are changes on top."""
 
@@ -41,14 +51,24 @@ def git_commit() -> str:
         return "an unknown commit"
 
 
+def output_of(name: str, *arguments: str) -> str:
+    """What another benchmark prints; with the last line of its complaint if it fails."""
+    environment = {**os.environ, "PYTHONPATH": str(harness.HERE.parent), "DEV": "CPU"}
+    command = [sys.executable, str(harness.HERE / name), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1800)
+    remark = f"\n\n{done.stderr.strip().splitlines()[-1]}" if done.returncode and done.stderr.strip() else ""
+    return done.stdout.strip() + remark
+
+
 def graph_core(peers: str | None) -> str:
     """Output of graph_core.py."""
-    script = harness.HERE / "graph_core.py"
-    command = [sys.executable, str(script), *(["--peers", peers] if peers else [])]
-    environment = {**os.environ, "PYTHONPATH": str(harness.HERE.parent), "DEV": "CPU"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1200)
-    remark = f"\n\n{done.stderr.strip().splitlines()[-1]}" if done.returncode and done.stderr.strip() else ""
-    return f"```\n{done.stdout.strip()}\n```{remark}"
+    return f"```\n{output_of('graph_core.py', *(['--peers', peers] if peers else []))}\n```"
+
+
+def fusion() -> str:
+    """Output of fusion.py: results are compared where this environment has torch."""
+    has_torch = importlib.util.find_spec("torch") is not None
+    return FUSION + output_of("fusion.py", "--time", *(["--check"] if has_torch else []))
 
 
 def main() -> None:
@@ -76,6 +96,8 @@ def main() -> None:
     sections = [
         ("Operators (`benchmarks/ops.py`)", ops),
         ("Training steps (`benchmarks/steps.py`)", steps),
+        ("How programs are cut into kernels (`benchmarks/fusion.py --check --time`)", fusion()),
+        ("Scheduling time (`benchmarks/schedule_time.py`)", f"```\n{output_of('schedule_time.py')}\n```"),
         ("Overheads (`benchmarks/overheads.py`)", overheads.report(parsed.peers, max(3, parsed.rounds // 2))),
         ("The graph core (`benchmarks/graph_core.py`)", graph_core(parsed.peers)),
     ]
