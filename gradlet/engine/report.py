@@ -27,7 +27,7 @@ _explained: Callable[[Explanation], None] | None = None
 
 
 def explanations() -> Callable[[Explanation], None] | None:
-    """Who wants an explanation of every schedule that is made: a listener, or the screen with DEBUG=3; None if nobody."""
+    """Who wants an explanation of every schedule that is made: a listener, the screen with DEBUG=3, or nobody."""
     if _explained is not None:
         return _explained
     return show_explanation if settings.DEBUG >= 3 else None

@@ -308,8 +308,9 @@ class KernelArg(NamedTuple):
 class BodyUse(NamedTuple):
     """One run of a body inside a launch.
 
-    `body` is which source of the launch's SINK. `slots` has for each PARAM slot of the body the launch's buffer slot, or
-    -1 - k for scratch array k. `variables` has for each variable of the body (v0, v1, ...) the launch's variable number.
+    `body` is which source of the launch's SINK. `slots` has for each PARAM slot of the body the launch's buffer slot,
+    or -1 - k for scratch array k. `variables` has for each variable of the body (v0, v1, ...) the number of the
+    launch's variable.
     """
 
     body: int
@@ -426,8 +427,8 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.STORE: OpInfo(2, (K, L), None, "(index, value), dtype void"),
     Op.REDUCE: OpInfo(None, (K,), ReduceArg, "(value, *ranges): combine the value over the ranges"),
     Op.SINK: OpInfo(None, ANY, KernelArg, "(*stores): the kernel; its loops follow from the ranges used. For tensors: "
-                    "the roots of one schedule; (*kernels): its kernels in order, or with a LaunchArg the bodies of one "
-                    "launch"),
+                    "the roots of one schedule; (*kernels): its kernels in order, or with a LaunchArg the bodies of "
+                    "one launch"),
     Op.VECTORIZE: OpInfo(None, (K, L), None, "lanes from scalars; all the same scalar is a broadcast"),
     Op.EXTRACT: OpInfo(1, (K, L), LaneArg, "one lane of a vector"),
     Op.REDUCE_LANES: OpInfo(1, (K, L), ReduceArg, "combine the lanes of a vector to a scalar"),
