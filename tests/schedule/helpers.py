@@ -133,8 +133,13 @@ def fill(node: UOp, seed: int = 0) -> Any:
 
 
 def contents(roots: Sequence[UOp], seed: int = 0) -> Arrays:
+    """Random values for every buffer of some graphs; the table that counts (buffer number 0) counts."""
     found = [n for r in roots for n in r.toposort() if n.op is Op.BUFFER]
-    return {n: fill(n, seed + i) for i, n in enumerate(sorted(dict.fromkeys(found), key=lambda n: n.arg.number))}
+    ordered = sorted(dict.fromkeys(found), key=lambda n: n.arg.number)
+    return {
+        n: fill(n, seed + i) if n.arg.number else np.arange(n.arg.size, dtype=numeric.storage_type(n.dtype))
+        for i, n in enumerate(ordered)
+    }
 
 
 def run_call(call: KernelCall, arrays: Sequence[Any], values: Mapping[UOp, int]) -> None:
