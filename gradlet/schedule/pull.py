@@ -45,8 +45,25 @@ def _shrunk(node: UOp, source: UOp) -> UOp | None:
     bounds = list(node.arg.bounds)
     for axis in source.arg.axes:
         bounds.insert(axis, (0, source.src[0].shape[axis]))
-    box = mk(Op.SHRINK, node.dtype, (source.src[0],), ShrinkArg(tuple(bounds)))
+    terms = source.src[0]
+    if terms.op is Op.MUL:
+        # Product and sum keep the same loops, so that it is still seen as a convolution.
+        box = mk(Op.MUL, terms.dtype, tuple([_box(factor, bounds) for factor in terms.src]), None)
+    else:
+        box = _box(terms, bounds)
     return mk(Op.REDUCE_AXES, node.dtype, (box,), source.arg)
+
+
+def _box(node: UOp, bounds: Sequence[tuple[int, int]]) -> UOp:
+    """A box of a node; of a repeated one the box of what it repeats."""
+    if not node.shape:
+        return node
+    repeated = node.op is Op.EXPAND
+    source = node.src[0] if repeated else node
+    own = tuple([(0, 1) if size == 1 else bound for size, bound in zip(source.shape, bounds, strict=True)])
+    if any(bound != (0, size) for bound, size in zip(own, source.shape, strict=True)):
+        source = mk(Op.SHRINK, source.dtype, (source,), ShrinkArg(own))
+    return expand_to(source, tuple([high - low for low, high in bounds])) if repeated else source
 
 
 def _pulled(outer: UOp) -> UOp | None:

@@ -30,6 +30,8 @@ CALL_PS: Final = 60_000
 LAST_CACHE: Final = 6
 # A matrix product of fewer results in a block does not fill its register tiles.
 SMALL_PRODUCT: Final = 4096
+# Nor does one of fewer rows, or columns.
+TILE_SIDE: Final = 8
 # Blocks for each core that even out their differences; more only cost calls.
 ENOUGH_BLOCKS: Final = 64
 MAX_BLOCKS: Final = 1 << 16
@@ -210,7 +212,7 @@ class Planner:
             return None
         near = peak(values, len(kernels)) // count <= target.l2_bytes * 3 // 4
         used = max(1, count // -(-count // target.cores)) if count < 4 * target.cores else target.cores
-        compute = sum(self._compute(k, count) for k in kernels) * target.cores // used
+        compute = sum(self._compute(k, cuts) for k in kernels) * target.cores // used
         made = {v.root for v in values}
         reads: dict[object, tuple[int, Atoms]] = {}
         traffic = again = 0
@@ -239,12 +241,30 @@ class Planner:
         time = max(compute, memory) + min(compute, memory) // 2 + calls
         return Plan(time, blocks, dict.fromkeys([v.root for v in scratch]))
 
-    def _compute(self, kernel: Kernel, count: int) -> int:
+    def _compute(self, kernel: Kernel, cuts: Sequence[Cut]) -> int:
+        """Picoseconds of a kernel's arithmetic in blocks: a product that does not fill its tiles takes longer."""
         verdict = kernel.verdict
         if not verdict.contraction:
             return verdict.compute
-        results = max(c.out_points for c in kernel.stored) // count
-        return verdict.compute if results >= SMALL_PRODUCT else verdict.compute * 2
+        results = max(c.out_points for c in kernel.stored) // prod(c.outer for c in cuts)
+        fills = results >= SMALL_PRODUCT and all(
+            _fills_tiles(cell, cuts) for cell in kernel.cells if cell.contraction
+        )  # fmt: skip
+        return verdict.compute if fills else verdict.compute * 2
+
+
+def _fills_tiles(cell: Cell, cuts: Sequence[Cut]) -> bool:
+    """Whether a block has enough rows and columns of a product: the loops that one factor has and the other has not."""
+    reduced = frozenset(cell.loops) - cell.kept
+    factors = [r.atoms & cell.kept for r in cell.reads if r.inside and r.atoms & reduced]
+    for position, one in enumerate(factors):
+        for other in factors[position + 1 :]:
+            for side in (one - other, other - one):
+                whole = prod(cell.loops[a] for a in side)
+                block = whole // prod(c.outer for c in cuts if c.atom in side)
+                if block < min(whole, TILE_SIDE):
+                    return False
+    return True
 
 
 def peak(values: Sequence[Value], count: int) -> int:

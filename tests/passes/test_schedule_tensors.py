@@ -175,12 +175,12 @@ CASES: dict[str, list[tuple[str, str]]] = {
 %2 = PERMUTE float32 (%1) [axes=(0, 2, 1)]
 %3 = EXPAND float32 (%2) [shape=(4, 6, 3)]
 %4 = UNWINDOW float32 (%3) [axis=1, window_axis=2, stride=1, dilation=1, size=8]
-%5 = BUFFER float32 [number=2, size=12, device='CPU']
-%6 = RESHAPE float32 (%5) [shape=(4, 3, 1)]
-%7 = PERMUTE float32 (%6) [axes=(0, 2, 1)]
-%8 = EXPAND float32 (%7) [shape=(4, 8, 3)]
-%9 = MUL float32 (%4, %8)
-%10 = SHRINK float32 (%9) [bounds=((0, 4), (1, 7), (0, 3))]
+%5 = SHRINK float32 (%4) [bounds=((0, 4), (1, 7), (0, 3))]
+%6 = BUFFER float32 [number=2, size=12, device='CPU']
+%7 = RESHAPE float32 (%6) [shape=(4, 3, 1)]
+%8 = PERMUTE float32 (%7) [axes=(0, 2, 1)]
+%9 = EXPAND float32 (%8) [shape=(4, 6, 3)]
+%10 = MUL float32 (%5, %9)
 %11 = REDUCE_AXES float32 (%10) [op=ADD, axes=(0, 2)]
 %12 = SINK void (%11) [name='schedule', opts=None]
 """,
