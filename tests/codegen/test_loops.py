@@ -142,13 +142,11 @@ def test_columns_and_total_of_one_matrix() -> None:
 
 def test_what_a_block_stores_to_scratch_memory_shares_the_loops_of_its_other_stores() -> None:
     b = kernels.Builder()
-    out, scratch, x = b.param(0, 3000), b.param(1, 1000), b.param(2, 3000)
-    block, i = b.range(3, AxisKind.PARALLEL), b.range(1000)
-    value = b.load(x, block * 1000 + i) * 2.0
-    b.store(out, block * 1000 + i, value)
-    b.store(scratch, i, value + 1.0)
+    out, scratch, x, w = b.param(0, 3 * 4096), b.param(1, 4096), b.param(2, 4096), b.param(3, 4096)
+    block, i, j, k = b.range(3, AxisKind.PARALLEL), b.range(64), b.range(64), b.reduce_range(64)
+    total = b.reduce(Op.ADD, b.load(x, i * 64 + k) * b.load(w, k * 64 + j), k)
+    b.store(out, block * 4096 + i * 64 + j, total * 2.0)
+    b.store(scratch, i * 64 + j, total)
     program = lower(b.sink("block"), AVX512, parallel=False)
-    stores = [n for n in program.uops if n.op is Op.STORE]
-    loops = [n for n in program.uops if n.op is Op.RANGE]
-    assert sum(n.arg.kind is AxisKind.LOOP for n in loops) <= 1  # one nest, not one for each store
-    assert {s.src[0].src[0].arg.slot for s in stores} == {0, 1}
+    sums = [n for n in program.uops if n.op is Op.RANGE and n.arg.kind is AxisKind.REDUCE]
+    assert len(sums) == 1  # the product is computed once, not once for each store
