@@ -19,7 +19,7 @@ from gradlet.graph.extents import HAS_LIMIT, extents, fill
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.arguments import Shape, broadcast_shapes, has_size, largest_sizes
 from gradlet.ops.create import COUNTER
-from gradlet.ops.neural import NeuralMixin
+from gradlet.ops.composed import ComposedMixin
 from gradlet.ops.op import (
     DeviceArg,
     GatherArg,
@@ -67,7 +67,7 @@ _counters: Final[dict[str, Any]] = {}
 _class: Any = None
 
 
-class LazyTensor(NeuralMixin):
+class LazyTensor(ComposedMixin):
     """A value described by a graph node. `Tensor` is the only class that is made; it registers itself as public."""
 
     __slots__ = ("uop", "grad", "is_param", "_place", "_view", "__weakref__")

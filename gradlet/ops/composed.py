@@ -1,0 +1,11 @@
+"""The mixins together: every method that is written in terms of core methods, in one class."""
+
+from __future__ import annotations
+
+from gradlet.ops.neural import NeuralMixin
+
+
+class ComposedMixin(NeuralMixin):
+    """All methods that are the same for whatever the core methods work on. One line a topic, in alphabetical order."""
+
+    __slots__ = ()
