@@ -154,8 +154,8 @@ def log2(x: UOp) -> UOp:
     return _log_special(x, total + exponent)
 
 
-def sin(x: UOp) -> UOp:
-    """Sine within 2 ulp for every float32.
+def _quadrant(x: UOp) -> tuple[UOp, UOp]:
+    """(r, q) with x = r + q * pi / 2 up to whole turns, |r| <= pi / 4 in float64, for every float32.
 
     The argument in quarter turns, modulo 4, is summed from exact products with pieces of 2 / pi: whole multiples of 4
     are dropped from each product before anything is rounded, so the size of x does not matter.
@@ -174,17 +174,35 @@ def sin(x: UOp) -> UOp:
         tail = part + tail
     more = _round_float64(rest + tail)
     turn = (rest + tail) - more
-    quadrant = (quarter + more).cast(dtypes.int32)
-    r = (turn * (math.pi / 2)).cast(dtypes.float32)
+    return (turn * (math.pi / 2)).cast(dtypes.float32), (quarter + more).cast(dtypes.int32)
+
+
+def _sine_and_cosine(r: UOp) -> tuple[UOp, UOp]:
+    """Sine and cosine for |r| <= pi / 4."""
     square = r * r
     sine = fused(r * square, polynomial(square, SIN), r)
-    cosine = fused(square * square, polynomial(square, COS), fused(square, -0.5, 1.0))
-    value = (quadrant & 1).ne(0).where(cosine, sine)
+    return sine, fused(square * square, polynomial(square, COS), fused(square, -0.5, 1.0))
+
+
+def _by_quadrant(x: UOp, quadrant: UOp, even: UOp, odd: UOp) -> UOp:
+    """The value of this quadrant; what is not finite has none."""
+    value = (quadrant & 1).ne(0).where(odd, even)
     signed = (quadrant & 2).ne(0).where(value * -1.0, value)
-    # What is not finite has no sine; a zero keeps its sign.
-    invalid = constant(x, math.nan)
-    finite = (x * 0.0).eq(0.0)
-    return finite.where(x.eq(0.0).where(x, signed), invalid)
+    return (x * 0.0).eq(0.0).where(signed, constant(x, math.nan))
+
+
+def sin(x: UOp) -> UOp:
+    """Sine within 2 ulp for every float32."""
+    r, quadrant = _quadrant(x)
+    sine, cosine = _sine_and_cosine(r)
+    return x.eq(0.0).where(x, _by_quadrant(x, quadrant, sine, cosine))  # a zero keeps its sign
+
+
+def cos(x: UOp) -> UOp:
+    """Cosine within 2 ulp for every float32; what it shares with the sine of x is computed once."""
+    r, quadrant = _quadrant(x)
+    sine, cosine = _sine_and_cosine(r)
+    return _by_quadrant(x, quadrant, cosine, sine * -1.0)
 
 
 def _round_float64(x: UOp) -> UOp:
@@ -204,6 +222,7 @@ _EXPANSIONS: Final[dict[Op, Callable[..., UOp]]] = {
     Op.LOG: log,
     Op.LOG2: log2,
     Op.SIN: sin,
+    Op.COS: cos,
     Op.POW: power,
 }
 

@@ -120,9 +120,11 @@ def _log2(node: UOp, grad: UOp) -> UOp:
 
 
 def _sin(node: UOp, grad: UOp) -> UOp:
-    # cos x = 1 - 2 sin(x/2)^2: halving is exact, so large arguments lose nothing (x + pi/2 would be rounded).
-    half = (node.src[0] * 0.5).sin()
-    return grad * (half * half * -2.0 + 1.0)
+    return grad * node.src[0].cos()
+
+
+def _cos(node: UOp, grad: UOp) -> UOp:
+    return grad * -node.src[0].sin()
 
 
 def _cast(node: UOp, grad: UOp) -> UOp:
@@ -432,6 +434,7 @@ DERIVATIVES: Final[dict[Op, tuple[Rule | None, ...]]] = {
     Op.LOG: (_log,),
     Op.LOG2: (_log2,),
     Op.SIN: (_sin,),
+    Op.COS: (_cos,),
     Op.TRUNC: (_zero,),
     Op.CAST: (_cast,),
     Op.WHERE: (None, _where_true, _where_false),

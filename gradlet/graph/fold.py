@@ -126,6 +126,7 @@ def _power(x: float, y: float) -> float:
     odd = y == math.floor(y) and y % 2 == 1 if math.isfinite(y) else False
     try:
         return math.pow(x, y)
+    Op.COS: _guard(math.cos, math.inf),
     except OverflowError:
         return -math.inf if x < 0 and odd else math.inf
     except ValueError:

@@ -153,7 +153,7 @@ _REDUCERS: Final[dict[Op, np.ufunc]] = {
 }  # fmt: skip
 
 _FUNCTIONS: Final[dict[Op, Callable[..., Any]]] = {
-    Op.SQRT: np.sqrt, Op.EXP: np.exp, Op.EXP2: np.exp2, Op.LOG: np.log, Op.LOG2: np.log2, Op.SIN: np.sin,
+    Op.SQRT: np.sqrt, Op.EXP: np.exp, Op.EXP2: np.exp2, Op.LOG: np.log, Op.LOG2: np.log2, Op.SIN: np.sin, Op.COS: np.cos,
     Op.TRUNC: np.trunc, Op.ADD: np.add, Op.MUL: np.multiply, Op.FDIV: np.true_divide, Op.IDIV: np.floor_divide,
     Op.MOD: np.remainder, Op.MAX: np.maximum, Op.MIN: np.minimum, Op.POW: _power, Op.AND: np.bitwise_and,
     Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor, Op.SHL: _shift_left, Op.SHR: _shift_right, Op.CMPLT: np.less,
@@ -161,6 +161,6 @@ _FUNCTIONS: Final[dict[Op, Callable[..., Any]]] = {
 }  # fmt: skip
 
 # Computed in float64 for narrower floats: numpy's float32 versions are not correctly rounded.
-_WIDE: Final = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.POW, Op.MULADD})
-# Ops whose float32 result may not be a bfloat16.
-_ROUNDED: Final = frozenset({Op.SQRT, Op.ADD, Op.MUL, Op.FDIV})
+_WIDE: Final = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.POW, Op.MULADD})
+# Ops whose float32 result may be no value of a narrower float.
+_ROUNDED: Final = frozenset({Op.SQRT, Op.ADD, Op.MUL, Op.FDIV, Op.TRUNC})

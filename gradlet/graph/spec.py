@@ -514,6 +514,7 @@ def _special(node: UOp, stage: Stage) -> None:
     _need(node.arg.size > 0, "the size is not positive")
 
 
+_FLOAT_FUNCTIONS: Final = (Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS)
 _CHECKS: Final[dict[Op, Check]] = {
     Op.CONST: _const, Op.BUFFER: _buffer, Op.VARIABLE: _variable, Op.BIND: _bind,
     Op.RESHAPE: _reshape, Op.EXPAND: _expand, Op.PERMUTE: _permute, Op.PAD: _pad, Op.SHRINK: _shrink,
@@ -522,7 +523,7 @@ _CHECKS: Final[dict[Op, Check]] = {
     Op.SCAN: _scan, Op.MERGE: _merge, Op.LARGEST: _largest, Op.CARRY: _carry, Op.NEXT: _next,
     Op.CONTIGUOUS: _same_dtype, Op.COPY: _same_dtype, Op.DETACH: _same_dtype, Op.WRITE: _write,
     Op.CAST: _cast, Op.BITCAST: _bitcast,
-    **dict.fromkeys((Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.TRUNC, Op.FDIV, Op.POW), _of_kinds("f")),
+    **dict.fromkeys((*_FLOAT_FUNCTIONS, Op.TRUNC, Op.FDIV, Op.POW), _of_kinds("f")),
     **dict.fromkeys((Op.ADD, Op.MULADD), _of_kinds("uixf")),
     **dict.fromkeys((Op.MUL, Op.MAX, Op.MIN), _of_kinds("buixf")),
     **dict.fromkeys((Op.IDIV, Op.MOD, Op.SHL, Op.SHR), _of_kinds("uix")),

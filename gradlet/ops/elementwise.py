@@ -219,6 +219,14 @@ class ElementwiseMixin:
         """
         return self.alu(Op.SIN)
 
+    def cos(self) -> Self:
+        """Cosine of radians.
+
+        >>> Tensor([0.0]).cos().item()
+        1.0
+        """
+        return self.alu(Op.COS)
+
     def trunc(self) -> Self:
         """Round toward zero.
 

@@ -251,15 +251,6 @@ class MathMixin(ReduceMixin):
         return x.sub(top).exp().add(y.sub(top).exp()).log().add(top)
 
     # trigonometry
-    def cos(self) -> Self:
-        """Cosine of radians.
-
-        >>> Tensor([0.0]).cos().item()
-        1.0
-        """
-        half = self.same_float("cos").mul(0.5).sin()
-        return half.mul(half).mul(-2.0).add(1.0)
-
     def tan(self) -> Self:
         """Tangent of radians.
 

@@ -49,6 +49,7 @@ class Op(IntEnum):
     SIN = 28
     TRUNC = 29
     # element-wise, binary
+    COS = 69
     ADD = 30
     MUL = 31
     FDIV = 32
@@ -415,6 +416,7 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.XOR: OpInfo(2, ANY, None, "bitwise exclusive or", True, True),
     Op.SHL: OpInfo(2, ANY, None, "x << y, 0 <= y < bits"),
     Op.SHR: OpInfo(2, ANY, None, "x >> y, 0 <= y < bits; arithmetic for signed"),
+    Op.COS: OpInfo(1, ANY, None, "cosine of radians"),
     Op.CMPLT: OpInfo(2, ANY, None, "x < y -> bool"),
     Op.CMPEQ: OpInfo(2, ANY, None, "x == y -> bool", True),
     Op.CMPNE: OpInfo(2, ANY, None, "x != y -> bool", True),
@@ -441,7 +443,7 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.NEXT: OpInfo(3, (K,), None, "(carry, value, result): the result; the next iteration finds the value"),
 }  # fmt: skip
 
-UNARY: Final = frozenset({Op.CAST, Op.BITCAST, Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.TRUNC})
+UNARY: Final = frozenset({Op.CAST, Op.BITCAST, Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.TRUNC})
 BINARY: Final = frozenset(Op(n) for n in range(Op.ADD, Op.CMPNE + 1))
 TERNARY: Final = frozenset({Op.WHERE, Op.MULADD})
 ELEMENTWISE: Final = UNARY | BINARY | TERNARY

@@ -14,7 +14,7 @@ from gradlet.optimize.cost import estimate_facts
 from gradlet.optimize.plan import Plan
 from gradlet.target.target import Target
 
-HEAVY = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.POW})
+HEAVY = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.POW})
 SHORT = 16  # iterations of a reduce that are written out
 MAX_BODY = 600  # nodes in the copies of a loop body
 CHAINS = 4  # carried values of rows that run side by side

@@ -30,7 +30,7 @@ _FLOAT_COMPARE: Final = {Op.CMPLT: "fcmp olt", Op.CMPEQ: "fcmp oeq", Op.CMPNE: "
 _INT_COMPARE: Final = {Op.CMPEQ: "icmp eq", Op.CMPNE: "icmp ne"}
 _INTRINSIC: Final = {
     Op.SQRT: "sqrt", Op.TRUNC: "trunc", Op.EXP: "exp", Op.EXP2: "exp2", Op.LOG: "log", Op.LOG2: "log2",
-    Op.SIN: "sin", Op.POW: "pow",
+    Op.SIN: "sin", Op.COS: "cos", Op.POW: "pow",
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ _INTEGERS: Final = frozenset(d for d in dtypes.all() if d.is_int or d.is_bool) |
 _CPU_DTYPES: Final = _INTEGERS | {dtypes.float32, dtypes.float64}
 # More scratch than this saves no traffic worth having, whatever the cache.
 MAX_SCRATCH: Final = 1024 * 1024
-TRANSCENDENTAL: Final = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.POW})
+TRANSCENDENTAL: Final = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.POW})
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ _CMPLT: Final = Op.CMPLT
 _CMPNE: Final = Op.CMPNE
 _BOOL: Final = dtypes.bool
 _BITS: Final = 1 << Op.AND | 1 << Op.OR | 1 << Op.XOR | 1 << Op.SHL | 1 << Op.SHR
-_FLOAT_UNARY: Final = frozenset({Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN})
+_FLOAT_UNARY: Final = frozenset({Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS})
 _COPIES: Final = frozenset({Op.PAD, Op.WINDOW, Op.UNWINDOW})
 _IN_PLACE: Final = 1 << Op.WRITE | 1 << Op.SCATTER
 

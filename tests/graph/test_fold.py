@@ -58,7 +58,7 @@ def test_binary(dtype):
 
 @pytest.mark.parametrize("dtype", [d for d in ALL if d.is_float], ids=lambda d: d.name)
 def test_unary(dtype):
-    for op in (Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.TRUNC):
+    for op in (Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.TRUNC):
         for x in samples(dtype):
             folded = fold(op, dtype, (x,))
             with np.errstate(all="ignore"):

@@ -57,6 +57,7 @@ MOVES = [
     (Op.COPY, DeviceArg("CPU"), (2, 3, 4)),
     (Op.DETACH, None, (2, 3, 4)),
     (Op.SQRT, None, (2, 3, 4)),
+    (Op.COS, None, (2, 3, 4)),
 ]
 
 

@@ -174,7 +174,7 @@ def test_muladd_is_fused_where_the_target_has_it(target: str, lanes: int) -> Non
 
 @pytest.mark.parametrize("lanes", (1, 8))
 def test_functions_of_float64_come_from_the_math_library(lanes: int) -> None:
-    ops = [(op, 1) for op in (Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN)] + [(Op.POW, 2)]
+    ops = [(op, 1) for op in (Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS)] + [(Op.POW, 2)]
     for op, _, machine, reference in run_ops(dtypes.float64, ops, lanes, runnable()[0]):
         np.testing.assert_allclose(machine, reference, rtol=4e-15, err_msg=op.name)
 

@@ -9,7 +9,7 @@ from gradlet.ops.op import BINARY, COMPARE, ELEMENTWISE, UNARY, BufferArg, Op, V
 
 INTEGERS = [dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64, dtypes.index]
 FLOATS = [dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64]
-FLOAT_ONLY = {Op.FDIV, Op.POW, Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.TRUNC}
+FLOAT_ONLY = {Op.FDIV, Op.POW, Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.TRUNC}
 INTEGER_ONLY = {Op.IDIV, Op.MOD, Op.SHL, Op.SHR}
 BITS = {Op.AND, Op.OR, Op.XOR}
 HARD_FLOATS = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -3.25, 1e-7, -1e7, np.inf, -np.inf, np.nan, 7.0, 1e30, 255.0, -0.75]
