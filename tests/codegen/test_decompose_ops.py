@@ -25,6 +25,7 @@ FUNCTIONS: dict[str, tuple[Callable[[UOp], UOp], Callable[[Array], Array], float
     "log": (decompose_ops.log, np.log, 1.01),
     "log2": (decompose_ops.log2, np.log2, 2.0),
     "sin": (decompose_ops.sin, np.sin, 2.0),
+    "cos": (decompose_ops.cos, np.cos, 2.0),
 }
 
 
