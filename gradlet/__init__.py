@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from gradlet.graph.node import UOp
     from gradlet.runtime.counters import GlobalCounters
     from gradlet.runtime.device import Device
+    from gradlet.tensor.derivative import checkpoint, custom_gradient
     from gradlet.tensor.function import TinyJit, jit
     from gradlet.tensor.tensor import Tensor, Variable
 
 __version__ = "0.1.0"
 __all__ = [
-    "Context", "Device", "GlobalCounters", "Tensor", "TinyJit", "UOp", "Variable", "dtypes", "jit", "nn",
+    "Context", "Device", "GlobalCounters", "Tensor", "TinyJit", "UOp", "Variable", "checkpoint", "custom_gradient",
+    "dtypes", "jit", "nn",
 ]  # fmt: skip
 
 # Public name -> module that has it. Loaded on first use, so that importing the package costs next to nothing.
@@ -29,6 +31,8 @@ _HOMES = {
     "TinyJit": "gradlet.tensor.function",
     "UOp": "gradlet.graph.node",
     "Variable": "gradlet.tensor.tensor",
+    "checkpoint": "gradlet.tensor.derivative",
+    "custom_gradient": "gradlet.tensor.derivative",
     "dtypes": "gradlet.base.dtype",
     "jit": "gradlet.tensor.function",
 }

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final
 
 from gradlet.base.errors import CompilerError, GradientError
+from gradlet.grad.custom import CustomGradient, own_derivatives
 from gradlet.grad.derivatives import DERIVATIVES, source_gradient
 from gradlet.grad.shapes import spread
 from gradlet.grad.softmax import softmax_gradient, softmax_inputs
 from gradlet.graph.extents import HAS_LIMIT, alike, extents, fill, limit
 from gradlet.graph.node import UOp, toposort
-from gradlet.ops.op import SCALAR_LEAVES, ReduceAxesArg
+from gradlet.ops.op import SCALAR_LEAVES, Op, ReduceAxesArg
 
-
-class CustomGradient(NamedTuple):
-    """A derivative that replaces the ones of the ops behind a node.
-
-    Attributes:
-        inputs: nodes that the node is computed from; nothing else behind it receives a gradient through it.
-        rule: gradient of the node -> gradient of each input, None where there is none.
-    """
-
-    inputs: tuple[UOp, ...]
-    rule: Callable[[UOp], Sequence[UOp | None]]
+_HAS_DERIVATIVE: Final = 1 << Op.DERIVATIVE
 
 
 def gradients(
@@ -35,7 +26,7 @@ def gradients(
         root: what is differentiated, of a float dtype.
         seed: gradient of the root itself, shaped like it; None means 1 and needs a root of one element.
         targets: nodes of the root's graph.
-        custom: nodes whose derivative the caller gives.
+        custom: nodes whose derivative the caller gives, beside those whose derivative stands in the graph.
 
     Returns:
         A graph a target, None for a target that no gradient reaches.
@@ -49,7 +40,8 @@ def gradients(
         _check_target(position, target)
     wanted = set(targets)
     order = toposort((root,))
-    custom = {**whole_softmaxes(order, wanted), **(custom or {})}
+    own = own_derivatives(order, wanted, gradients) if root.mask & _HAS_DERIVATIVE else {}
+    custom = {**whole_softmaxes(order, wanted), **own, **(custom or {})}
     carries = _between(order, wanted, custom)
     pending: dict[UOp, list[UOp]] = {root: [start]}
     found: dict[UOp, UOp] = {}

@@ -466,6 +466,7 @@ NOT_DIFFERENTIABLE: Final[dict[Op, str]] = {
     Op.MERGE: "integers",
     Op.LARGEST: "integers",
     Op.DETACH: "stops gradients on purpose",
+    Op.DERIVATIVE: "has a derivative of its own, see grad/custom",
     Op.BITCAST: "bits, not values",
     Op.IDIV: "integers",
     Op.MOD: "integers",

@@ -63,6 +63,8 @@ def bounds(node: UOp) -> Interval:
 
 
 def _whole(dtype: DType) -> Interval:
+    if dtype.kind == "f":  # also where the type has no infinities: this is what says "maybe NaN"
+        return -inf, inf
     return (0, 0) if dtype.kind == "v" else (dtype.min, dtype.max)
 
 
@@ -251,12 +253,18 @@ def _cast(node: UOp) -> Interval | None:
     if source.kind == "f":
         if low == -inf and high == inf:
             return None
-        return as_scalar(low, dtype), as_scalar(high, dtype)
+        return _converted(low, high, dtype)
     if dtype.kind == "b":
         return not low <= 0 <= high, not low == high == 0
     if dtype.kind == "f":
-        return as_scalar(low, dtype), as_scalar(high, dtype)
+        return _converted(low, high, dtype)
     return int(low), int(high)
+
+
+def _converted(low: Any, high: Any, dtype: DType) -> Interval | None:
+    """The limits in another type; None where one of them is too large for a type without infinities."""
+    low, high = as_scalar(low, dtype), as_scalar(high, dtype)
+    return (low, high) if low == low and high == high else None
 
 
 def _vectorize(node: UOp) -> Interval:
@@ -294,7 +302,7 @@ _BOUNDS: Final[dict[Op, Callable[[UOp], Interval | None]]] = {
     Op.SHL: _shift(operator.lshift), Op.SHR: _shift(operator.rshift),
     Op.CMPLT: _cmplt, Op.CMPEQ: _cmpeq, Op.CMPNE: _cmpne, Op.WHERE: _where, Op.CAST: _cast,
     Op.VECTORIZE: _vectorize, Op.EXTRACT: _same, Op.REDUCE: _reduce, Op.REDUCE_LANES: _reduce_lanes,
-    Op.CONTIGUOUS: _same, Op.COPY: _same, Op.DETACH: _same,
+    Op.CONTIGUOUS: _same, Op.COPY: _same, Op.DETACH: _same, Op.DERIVATIVE: _same,
     **dict.fromkeys(MOVEMENT, _same), Op.PAD: _pad, Op.UNWINDOW: _pad,
 }  # fmt: skip
 _FLOAT_OPS: Final = frozenset({Op.CONST, Op.CAST})

@@ -84,7 +84,7 @@ def _value(node: UOp, values: Mapping[UOp, Array], buffers: Mapping[UOp, Array],
         return in_order(node, values[node.src[0]])
     if op is Op.WRITE:
         return write(node, values[node.src[0]], values[node.src[2]])
-    if op in (Op.CONTIGUOUS, Op.COPY, Op.DETACH):
+    if op in (Op.CONTIGUOUS, Op.COPY, Op.DETACH, Op.DERIVATIVE):
         return values[node.src[0]]
     raise CompilerError(f"{op.name} does not occur at the TENSOR stage")
 

@@ -354,6 +354,7 @@ _RULES: Final[dict[Op, Callable[[Any], Extents]]] = {
     Op.SHRINK: _shrink, Op.FLIP: _flip, Op.STRIDE: _stride, Op.WINDOW: _window, Op.UNWINDOW: _window,
     Op.REDUCE_AXES: _reduce, Op.GATHER: _gather, Op.SCATTER: _scatter, Op.SCAN: _scan, Op.MERGE: _rows,
     Op.LARGEST: _rows, Op.WRITE: _write, Op.CONTIGUOUS: _first, Op.COPY: _first, Op.DETACH: _first,
+    Op.DERIVATIVE: _first,
 }  # fmt: skip
 
 

@@ -105,6 +105,7 @@ _SHAPE: Final[dict[Op, Callable[[Any], Shape]]] = {
     Op.CONTIGUOUS: _first,
     Op.COPY: _first,
     Op.DETACH: _first,
+    Op.DERIVATIVE: _first,
     Op.WRITE: _first,
     Op.LIMIT: _first,
     **dict.fromkeys(ELEMENTWISE, _elementwise),
@@ -183,5 +184,5 @@ def dtype(op: Op, src: Sequence[Any]) -> DType | None:
 _DTYPE_OF_FIRST: Final = (ELEMENTWISE - COMPARE - {Op.CAST, Op.BITCAST, Op.WHERE}) | {
     Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.PAD, Op.SHRINK, Op.FLIP, Op.STRIDE, Op.WINDOW, Op.UNWINDOW, Op.REDUCE_AXES,
     Op.GATHER, Op.SCATTER, Op.CONTIGUOUS, Op.COPY, Op.DETACH, Op.WRITE, Op.BIND, Op.REDUCE,
-    Op.SCAN, Op.MERGE, Op.LARGEST, Op.CARRY, Op.LIMIT,
+    Op.SCAN, Op.MERGE, Op.LARGEST, Op.CARRY, Op.LIMIT, Op.DERIVATIVE,
 }  # fmt: skip

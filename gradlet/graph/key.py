@@ -12,6 +12,7 @@ _CONST: Final = Op.CONST
 _BUFFER: Final = Op.BUFFER
 _VARIABLE: Final = Op.VARIABLE
 _BIND: Final = Op.BIND
+_DERIVATIVE: Final = Op.DERIVATIVE
 
 
 def structural_key(roots: Iterable[UOp]) -> tuple[Hashable, tuple[UOp, ...]]:
@@ -50,6 +51,8 @@ def structural_key(roots: Iterable[UOp]) -> tuple[Hashable, tuple[UOp, ...]]:
                 if op is _BIND:
                     leaves.append(node)
                     src = src[:1]
+                elif op is _DERIVATIVE:
+                    key[-1] = None  # the value is what it is, whatever the gradient
                 for source in src:
                     if source.stamp != stamp:
                         source.stamp = stamp

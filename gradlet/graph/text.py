@@ -119,6 +119,8 @@ def _value_text(value: Any) -> str:
         return value.name
     if hasattr(value, "_fields"):
         return f"{type(value).__name__}({arg_text(value)})"
+    if callable(value):
+        return "None"  # the rule of a DERIVATIVE is code; read back, the derivative is the ordinary one
     if isinstance(value, tuple):
         inner = ", ".join(map(_value_text, value))
         return f"({inner},)" if len(value) == 1 else f"({inner})"

@@ -5,6 +5,7 @@ Arguments are named tuples of ints, strings, ops and other interned values: hash
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -48,8 +49,8 @@ class Op(IntEnum):
     LOG2 = 27
     SIN = 28
     TRUNC = 29
-    # element-wise, binary
     COS = 69
+    # element-wise, binary
     ADD = 30
     MUL = 31
     FDIV = 32
@@ -95,6 +96,8 @@ class Op(IntEnum):
     NEXT = 66
     # an axis whose size is known only at launch
     LIMIT = 67
+    # a value with a gradient of its own
+    DERIVATIVE = 68
 
 
 class AxisKind(IntEnum):
@@ -221,6 +224,16 @@ class BufferArg(NamedTuple):
     number: int
     size: int
     device: str
+
+
+class DerivativeArg(NamedTuple):
+    """DERIVATIVE: the rule, gradient of the node -> gradient of each input (None: it has none).
+
+    Without a rule the derivative is the ordinary one, of the value computed once more from the inputs.
+    """
+
+    name: str
+    rule: Callable[[Any], Sequence[Any]] | None
 
 
 class DeviceArg(NamedTuple):
@@ -392,6 +405,7 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.CONTIGUOUS: OpInfo(1, (T,), None, "materialise here"),
     Op.COPY: OpInfo(1, (T,), DeviceArg, "same values on another device"),
     Op.DETACH: OpInfo(1, (T,), None, "same values, no gradient"),
+    Op.DERIVATIVE: OpInfo(None, (T,), DerivativeArg, "(value, *inputs): the value, with a gradient of its own"),
     Op.WRITE: OpInfo(3, (T,), None, "(base, view of base by movement ops, value shaped like view) -> base after the "
                      "write; in place when nothing else needs the old values"),
     Op.CAST: OpInfo(1, ANY, None, "convert the value to dtype; float to int truncates and saturates, NaN gives 0"),
@@ -402,6 +416,7 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.LOG: OpInfo(1, ANY, None, "natural logarithm"),
     Op.LOG2: OpInfo(1, ANY, None, "base 2 logarithm"),
     Op.SIN: OpInfo(1, ANY, None, "sine of radians"),
+    Op.COS: OpInfo(1, ANY, None, "cosine of radians"),
     Op.TRUNC: OpInfo(1, ANY, None, "round toward zero"),
     Op.ADD: OpInfo(2, ANY, None, "x + y", True, True),
     Op.MUL: OpInfo(2, ANY, None, "x * y", True, True),
@@ -416,7 +431,6 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.XOR: OpInfo(2, ANY, None, "bitwise exclusive or", True, True),
     Op.SHL: OpInfo(2, ANY, None, "x << y, 0 <= y < bits"),
     Op.SHR: OpInfo(2, ANY, None, "x >> y, 0 <= y < bits; arithmetic for signed"),
-    Op.COS: OpInfo(1, ANY, None, "cosine of radians"),
     Op.CMPLT: OpInfo(2, ANY, None, "x < y -> bool"),
     Op.CMPEQ: OpInfo(2, ANY, None, "x == y -> bool", True),
     Op.CMPNE: OpInfo(2, ANY, None, "x != y -> bool", True),

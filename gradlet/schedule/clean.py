@@ -41,10 +41,10 @@ def rebuild(root: UOp, change: Change) -> UOp:
 
 
 def drop_marks(root: UOp, devices: Mapping[UOp, str]) -> UOp:
-    """DETACH is nothing here; a COPY to where the values are already, or of constants, copies nothing."""
+    """DETACH and DERIVATIVE are nothing here; a COPY to where the values are already, or of constants, copies nothing."""
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is Op.DETACH:
+        if node.op is Op.DETACH or node.op is Op.DERIVATIVE:
             return src[0]
         if node.op is Op.COPY and devices.get(node.src[0]) in (None, node.arg.device):
             return src[0]

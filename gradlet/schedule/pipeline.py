@@ -186,7 +186,7 @@ K: Final = Stage.KERNEL
 PIPELINE: Final = Pipeline(
     "tensors to kernels",
     (
-        Pass("drop marks", _drop_marks, T, T, gone=frozenset({Op.DETACH}),
+        Pass("drop marks", _drop_marks, T, T, gone=frozenset({Op.DETACH, Op.DERIVATIVE}),
              doc="gradient marks are nothing here, and copies to where the values are already copy nothing"),
         Pass("bind variables", _bind_variables, T, T, gone=frozenset({Op.BIND}),
              doc="kernels take variables as arguments; this launch's values go beside the graph"),

@@ -21,6 +21,7 @@ from gradlet.ops.arguments import Shape, broadcast_shapes, has_size, largest_siz
 from gradlet.ops.create import COUNTER
 from gradlet.ops.composed import ComposedMixin
 from gradlet.ops.op import (
+    DerivativeArg,
     DeviceArg,
     GatherArg,
     LargestArg,
@@ -57,6 +58,10 @@ _BITS: Final = 1 << Op.AND | 1 << Op.OR | 1 << Op.XOR | 1 << Op.SHL | 1 << Op.SH
 _FLOAT_UNARY: Final = frozenset({Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS})
 _COPIES: Final = frozenset({Op.PAD, Op.WINDOW, Op.UNWINDOW})
 _IN_PLACE: Final = 1 << Op.WRITE | 1 << Op.SCATTER
+
+_CONTIGUOUS_BACKWARD: Final = DerivativeArg(
+    "contiguous_backward", lambda gradient: (mk(Op.CONTIGUOUS, gradient.dtype, (gradient,), None),)
+)
 
 _new: Final = object.__new__
 _live: Final[set[ref[Any]]] = set()
@@ -479,6 +484,19 @@ class LazyTensor(ComposedMixin):
         if node.dtype.kind != "f":
             return wrap(node, self._place)
         return wrap(mk(Op.DETACH, node.dtype, (no_leaf(node),), None), self._place)
+
+    def contiguous_backward(self) -> Self:
+        """The same values, whose gradient is put in memory before it goes on.
+
+        >>> x = Tensor([1.0])
+        >>> (x * 3).contiguous_backward().sum().gradient(x)[0].tolist()
+        [3.0]
+        """
+        node = self.uop
+        if node.dtype.kind != "f":
+            return self
+        node = no_leaf(node)
+        return wrap(mk(Op.DERIVATIVE, node.dtype, (node, node), _CONTIGUOUS_BACKWARD), self._place)
 
     def to(self, device: str | None) -> Self:
         """The same values on another device.

@@ -33,7 +33,7 @@ from gradlet.tensor.values import Values
 from gradlet.tensor.writing import Writing
 
 # The names of the variables that constants and random draws stand on.
-RESERVED_NAMES: Final = re.compile(r"(const|draw|seed)\d+[ab]?")
+RESERVED_NAMES: Final = re.compile(r"(const|draw|seed)\d+[ab]?|never")
 
 
 class Tensor(Casts, Values, Gradients, Writing, public=True):
@@ -217,10 +217,10 @@ class Tensor(Casts, Values, Gradients, Writing, public=True):
         if isinstance(mask, Tensor):
             if mask.dtype is not dtypes.bool:
                 return [], ()
-            if not mask.is_realized or execute.recording():
-                raise IndexingError(
-                    "a bool mask selects a number of elements that is known only when it is computed: use "
-                    "masked_select(mask), where(mask, x, 0), or mask.realize() first"
+            if execute.recording():
+                raise JitError(
+                    "a bool mask selects a number of elements that is known only when it is computed, and a jitted "
+                    "function would keep that of the first call: use where(mask, x, 0), or mask outside"
                 )
             array = mask.numpy()
         elif isinstance(mask, list) and _first_element(mask).__class__ is bool:

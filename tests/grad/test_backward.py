@@ -7,7 +7,8 @@ import pytest
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import GradientError
-from gradlet.grad.backward import CustomGradient, balanced_sum, gradients
+from gradlet.grad.backward import balanced_sum, gradients
+from gradlet.grad.custom import CustomGradient
 from gradlet.grad.shapes import reduce_axes
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import Op

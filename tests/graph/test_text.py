@@ -36,6 +36,7 @@ ARGS = {
     ops.LargestArg: st.builds(ops.LargestArg, st.integers(0, 99)),
     ops.BufferArg: st.builds(ops.BufferArg, st.integers(0, 99), st.integers(0, 99), NAME),
     ops.DeviceArg: st.builds(ops.DeviceArg, NAME),
+    ops.DerivativeArg: st.builds(ops.DerivativeArg, NAME, st.none()),
     ops.VariableArg: st.builds(ops.VariableArg, NAME, st.integers(-9, 9), st.integers(-9, 9)),
     ops.ParamArg: st.builds(ops.ParamArg, st.integers(0, 99), st.integers(0, 99)),
     ops.RangeArg: st.builds(ops.RangeArg, st.integers(0, 99), st.sampled_from(list(AxisKind))),
