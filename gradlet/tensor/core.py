@@ -18,11 +18,9 @@ from gradlet.graph.allocation import counter_node
 from gradlet.graph.extents import HAS_LIMIT, extents, fill
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.arguments import Shape, broadcast_shapes, has_size, largest_sizes
-from gradlet.ops.create import COUNTER
 from gradlet.ops.composed import ComposedMixin
+from gradlet.ops.create import COUNTER
 from gradlet.ops.op import (
-    DerivativeArg,
-    DeviceArg,
     GatherArg,
     LargestArg,
     MergeArg,
@@ -35,7 +33,7 @@ from gradlet.ops.op import (
     VariableArg,
     identity_element,
 )
-from gradlet.runtime.buffer import Buffer, bind, buffer_of, new_buffer_node
+from gradlet.runtime.buffer import Buffer, bind, buffer_of, new_buffer_node, protect
 from gradlet.runtime.device import Device
 from gradlet.tensor import hostdata, random_state, symbolic, writes
 from gradlet.tensor.nodes import no_leaf, node_cast, number_node, place_of, spread, type_for_integer
@@ -58,10 +56,6 @@ _BITS: Final = 1 << Op.AND | 1 << Op.OR | 1 << Op.XOR | 1 << Op.SHL | 1 << Op.SH
 _FLOAT_UNARY: Final = frozenset({Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS})
 _COPIES: Final = frozenset({Op.PAD, Op.WINDOW, Op.UNWINDOW})
 _IN_PLACE: Final = 1 << Op.WRITE | 1 << Op.SCATTER
-
-_CONTIGUOUS_BACKWARD: Final = DerivativeArg(
-    "contiguous_backward", lambda gradient: (mk(Op.CONTIGUOUS, gradient.dtype, (gradient,), None),)
-)
 
 _new: Final = object.__new__
 _live: Final[set[ref[Any]]] = set()
@@ -456,75 +450,6 @@ class LazyTensor(ComposedMixin):
     def __ne__(self, other: object) -> Any:
         return self.ne(other) if is_operand(other) else NotImplemented
 
-    # graph
-    def contiguous(self) -> Self:
-        """The value in memory of its own, in row-major order, once it is computed.
-
-        >>> Tensor([[1, 2], [3, 4]]).T.contiguous().tolist()
-        [[1, 3], [2, 4]]
-        """
-        node = self.uop
-        return wrap(mk(Op.CONTIGUOUS, node.dtype, (no_leaf(node),), None), self._place)
-
-    def clone(self) -> Self:
-        """A copy of the value.
-
-        >>> Tensor([1]).clone().tolist()
-        [1]
-        """
-        return self.contiguous()
-
-    def detach(self) -> Self:
-        """The same values, through which no gradient flows.
-
-        >>> Tensor([1.0]).detach().tolist()
-        [1.0]
-        """
-        node = self.uop
-        if node.dtype.kind != "f":
-            return wrap(node, self._place)
-        return wrap(mk(Op.DETACH, node.dtype, (no_leaf(node),), None), self._place)
-
-    def contiguous_backward(self) -> Self:
-        """The same values, whose gradient is put in memory before it goes on.
-
-        >>> x = Tensor([1.0])
-        >>> (x * 3).contiguous_backward().sum().gradient(x)[0].tolist()
-        [3.0]
-        """
-        node = self.uop
-        if node.dtype.kind != "f":
-            return self
-        node = no_leaf(node)
-        return wrap(mk(Op.DERIVATIVE, node.dtype, (node, node), _CONTIGUOUS_BACKWARD), self._place)
-
-    def to(self, device: str | None) -> Self:
-        """The same values on another device.
-
-        Raises:
-            DeviceError: no such device.
-
-        >>> Tensor([1]).to("CPU").device
-        'CPU'
-        """
-        target = Device.canonicalize(device)
-        if self._place == target or (self._place is None and foreign(target) is None):
-            return self
-        node = self.uop if self._place is not None else self.contiguous().uop
-        return wrap(mk(Op.COPY, node.dtype, (node,), DeviceArg(target)), target)
-
-    def to_(self, device: str | None) -> Self:
-        """Move this tensor, and its gradient, to another device.
-
-        >>> Tensor([1]).to_("CPU").device
-        'CPU'
-        """
-        moved = self.to(device)
-        self.uop, self._place, self._view = moved.uop, moved._place, None
-        if self.grad is not None:
-            self.grad = self.grad.to(device)
-        return self
-
     def gather_rows(self, index: Any, batch: int = 0) -> Self:
         """Rows by number along the first axis behind `batch` shared ones; 0 outside."""
         place = common_place(self, index, Op.GATHER)
@@ -646,6 +571,7 @@ def in_memory(memory: Any, dtype: DType, shape: Shape, device: str, copy: bool) 
         buffer_of(node).copyin(memory)
     else:
         bind(node, Buffer.over(device, dtype, size, memory))
+        protect(node)
     return wrap(mk(_RESHAPE, dtype, (node,), ShapeArg(shape)) if shape != (size,) else node, device)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gradlet.base.errors import GradientError, ShapeError
-from gradlet.graph.node import UOp, mk
+from gradlet.graph.node import mk
 from gradlet.ops.op import DerivativeArg, Op
 from gradlet.tensor.core import LazyTensor, wrap
 from gradlet.tensor.nodes import no_leaf
@@ -56,13 +56,10 @@ def _with_rule(name: str, values: Sequence[Any], position: int, inputs: Sequence
     value = values[position]
     if not value.dtype.is_float or not inputs:
         return value
-    places, shapes = [v.place for v in inputs], [v.shape for v in inputs]
-    dtypes_of = [v.dtype for v in inputs]
+    shapes = [v.shape for v in inputs]
 
-    def node_rule(gradient: UOp) -> list[UOp | None]:
-        own = wrap(gradient, value.place)
-        given = [own if i == position else v.zeros_like() for i, v in enumerate(values)]
-        found = rule(*given)
+    def for_inputs(gradient: Any) -> Sequence[Any]:
+        found = rule(*[gradient if i == position else v.zeros_like() for i, v in enumerate(values)])
         found = list(found) if isinstance(found, (tuple, list)) else [found]
         if len(found) != len(inputs):
             raise GradientError(
@@ -77,13 +74,9 @@ def _with_rule(name: str, values: Sequence[Any], position: int, inputs: Sequence
                     f"{name}: gradient {number} has shape {part.shape}, its argument {shapes[number]}; sum over the "
                     "axes along which it was broadcast"
                 )
-        return [
-            None if part is None or not dtype.is_float else part.cast(dtype).to(place or value.place).uop
-            for part, dtype, place in zip(found, dtypes_of, places, strict=True)
-        ]
+        return found
 
-    arg = DerivativeArg(name, node_rule)
-    return wrap(mk(Op.DERIVATIVE, value.dtype, (no_leaf(value.uop), *[v.uop for v in inputs]), arg), value.place)
+    return value.with_derivative(name, inputs, for_inputs)
 
 
 def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -26,9 +26,13 @@ from gradlet.runtime.buffer import as_bytes, new_buffer_node
 from gradlet.runtime.device import Device
 from gradlet.tensor import hostdata, random_state, symbolic, variable_index
 from gradlet.tensor.casts import Casts
+from gradlet.tensor.copying import Copying
 from gradlet.tensor.core import LazyTensor, adopt, from_host, wrap
+from gradlet.tensor.exchange import Exchange, from_foreign, shares_memory
 from gradlet.tensor.gradient import Gradients
+from gradlet.tensor.marks import Marks
 from gradlet.tensor.nodes import node_cast, place_of
+from gradlet.tensor.text import Text
 from gradlet.tensor.values import Values
 from gradlet.tensor.writing import Writing
 
@@ -36,7 +40,7 @@ from gradlet.tensor.writing import Writing
 RESERVED_NAMES: Final = re.compile(r"(const|draw|seed)\d+[ab]?|never")
 
 
-class Tensor(Casts, Values, Gradients, Writing, public=True):
+class Tensor(Casts, Values, Text, Exchange, Copying, Gradients, Marks, Writing, public=True):
     """A lazy multi-dimensional array.
 
     Args:
@@ -308,6 +312,8 @@ def _from_data(data: Any, device: str | None, dtype: DType | None, copy: bool_ty
         host = hostdata.from_python(data, dtype)
     elif isinstance(data, (bytes, bytearray, memoryview)):
         host = _from_bytes(data, dtype)
+    elif shares_memory(data) and (shared := from_foreign(data, device, copy)) is not None:
+        return shared if dtype is None else shared.cast(dtype)
     elif hasattr(data, "__array__"):
         host = hostdata.from_array(data, dtype)
     else:
