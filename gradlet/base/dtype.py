@@ -10,6 +10,7 @@ import struct
 from typing import Any, Final, TypeAlias
 
 from gradlet.base.errors import DTypeError
+from gradlet.base.floatformat import FORMATS, FloatFormat, sticky
 
 Scalar = bool | int | float
 
@@ -59,6 +60,21 @@ class DType:
         return self.kind == "f"
 
     @property
+    def format(self) -> FloatFormat:
+        """How the values of a float type are made of bits."""
+        return FORMATS[self.name]
+
+    @property
+    def is_narrow_float(self) -> bool:
+        """A float of 8 or 16 bits: its arithmetic is done in float32."""
+        return self.kind == "f" and self.scalar.itemsize < 4
+
+    @property
+    def is_float8(self) -> bool:
+        """A float of 8 bits."""
+        return self.kind == "f" and self.scalar.itemsize == 1
+
+    @property
     def is_int(self) -> bool:
         """Signed, unsigned or index integer; bool is not an integer."""
         return self.kind in "uix"
@@ -73,9 +89,9 @@ class DType:
 
     @property
     def min(self) -> Scalar:
-        """Smallest finite-or-infinite value: -inf for floats."""
+        """Smallest value: -inf for floats that have infinities."""
         if self.kind == "f":
-            return -math.inf
+            return -math.inf if self.format.has_infinity else -self.format.largest
         if self.kind == "b":
             return False
         if self.kind == "x":
@@ -84,9 +100,9 @@ class DType:
 
     @property
     def max(self) -> Scalar:
-        """Largest value: inf for floats."""
+        """Largest value: inf for floats that have infinities."""
         if self.kind == "f":
-            return math.inf
+            return math.inf if self.format.has_infinity else self.format.largest
         if self.kind == "b":
             return True
         if self.kind == "x":
@@ -121,12 +137,20 @@ class dtypes:
     int32: Final = DType("int32", 4, "i", 6)
     uint64: Final = DType("uint64", 8, "u", 7)
     int64: Final = DType("int64", 8, "i", 8)
-    float16: Final = DType("float16", 2, "f", 10)
-    bfloat16: Final = DType("bfloat16", 2, "f", 11)
-    float32: Final = DType("float32", 4, "f", 12)
-    float64: Final = DType("float64", 8, "f", 13)
     # Index arithmetic: an integer that never overflows; code generation picks int32 or int64 from its bounds.
     index: Final = DType("index", 8, "x", 9)
+    float8_e4m3fn: Final = DType("float8_e4m3fn", 1, "f", 10)
+    float8_e4m3fnuz: Final = DType("float8_e4m3fnuz", 1, "f", 11)
+    float8_e5m2: Final = DType("float8_e5m2", 1, "f", 12)
+    float8_e5m2fnuz: Final = DType("float8_e5m2fnuz", 1, "f", 13)
+    float16: Final = DType("float16", 2, "f", 14)
+    bfloat16: Final = DType("bfloat16", 2, "f", 15)
+    float32: Final = DType("float32", 4, "f", 16)
+    float64: Final = DType("float64", 8, "f", 17)
+    fp8e4m3: Final = float8_e4m3fn
+    fp8e4m3fnuz: Final = float8_e4m3fnuz
+    fp8e5m2: Final = float8_e5m2
+    fp8e5m2fnuz: Final = float8_e5m2fnuz
     half: Final = float16
     float: Final = float32
     double: Final = float64
@@ -143,7 +167,8 @@ class dtypes:
         """Every type a Tensor may have."""
         return (
             dtypes.bool, dtypes.uint8, dtypes.int8, dtypes.uint16, dtypes.int16, dtypes.uint32, dtypes.int32,
-            dtypes.uint64, dtypes.int64, dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64,
+            dtypes.uint64, dtypes.int64, dtypes.float8_e4m3fn, dtypes.float8_e4m3fnuz, dtypes.float8_e5m2,
+            dtypes.float8_e5m2fnuz, dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64,
         )  # fmt: skip
 
     @staticmethod
@@ -189,7 +214,11 @@ def promote(first: DType, second: DType) -> DType:
     """The type two tensors meet in, as torch has it: the smallest that holds both kinds.
 
     float16 with bfloat16 gives float32; an unsigned with a signed of the same width gives the next wider signed type;
-    uint64 with a signed integer gives float32's place in torch (an error there), here float32.
+    uint64 with a signed integer, an error in torch, gives float32. An 8-bit float gives way to a wider float and
+    takes in bools.
+
+    Raises:
+        DTypeError: an 8-bit float with an integer or with another 8-bit float.
     """
     if first is second:
         return first
@@ -197,6 +226,11 @@ def promote(first: DType, second: DType) -> DType:
     if low.kind == "x" or high.kind == "x":
         return high if high.kind == "f" else dtypes.index
     if high.kind == "f":
+        if high.is_float8 and low.kind != "b":
+            raise DTypeError(
+                f"{first} and {second} have no common type, as neither holds the other's values; say which is meant "
+                "with .cast(...), for example .cast(dtypes.float32)"
+            )
         if high is dtypes.bfloat16 and low is dtypes.float16:
             return dtypes.float32
         return high
@@ -210,27 +244,15 @@ def promote(first: DType, second: DType) -> DType:
 
 
 def accumulator(dtype: DType) -> DType:
-    """The type sums of `dtype` are carried in: float32 for 16-bit floats, otherwise the type itself."""
-    return dtypes.float32 if dtype in (dtypes.float16, dtypes.bfloat16) else dtype
+    """The type sums of `dtype` are carried in: float32 for 8- and 16-bit floats, otherwise the type itself."""
+    return dtypes.float32 if dtype.kind == "f" and dtype.itemsize < 4 else dtype
 
 
-def round_to_bfloat16(value: float) -> float:
-    """Round to nearest even bfloat16 and return it as a Python float."""
-    if value != value or math.isinf(value):
-        return value
-    try:
-        bits = struct.unpack("<I", struct.pack("<f", value))[0]
-    except OverflowError:
-        return math.copysign(math.inf, value)
-    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-    return float(struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))[0])
-
-
-_FLOAT_FORMAT: Final = {"float16": "<e", "float32": "<f", "float64": "<d"}
+_STRUCT: Final = {"float16": "<e", "float32": "<f", "float64": "<d"}
 
 
 def as_scalar(value: Scalar, dtype: DType) -> Scalar:
-    """Convert a Python scalar to the exact value it has in `dtype`: floats are rounded, integers wrap.
+    """Convert a Python scalar to the exact value it has in `dtype`: floats are rounded once, integers wrap.
 
     Casting a float to an integer truncates; NaN gives 0 and out-of-range values saturate.
     """
@@ -238,16 +260,7 @@ def as_scalar(value: Scalar, dtype: DType) -> Scalar:
     if kind == "b":
         return bool(value)
     if kind == "f":
-        number = float(value)
-        if dtype.scalar is dtypes.bfloat16:
-            return round_to_bfloat16(number)
-        if number != number or math.isinf(number):
-            return number
-        code = _FLOAT_FORMAT[dtype.name]
-        try:
-            return float(struct.unpack(code, struct.pack(code, number))[0])
-        except OverflowError:
-            return math.copysign(math.inf, number)
+        return _as_float(value, dtype.name)
     if isinstance(value, float):
         if value != value:
             return 0
@@ -262,3 +275,19 @@ def as_scalar(value: Scalar, dtype: DType) -> Scalar:
     if kind == "i" and number_int >> (bits - 1):
         number_int -= 1 << bits
     return number_int
+
+
+def _as_float(value: Scalar, name: str) -> float:
+    """A number rounded to a float type."""
+    code = _STRUCT.get(name)
+    if code is None:
+        return FORMATS[name].round(value)
+    try:
+        if isinstance(value, int_type) and name != "float64":
+            value = sticky(value)
+        number = float(value)
+        if number != number or math.isinf(number):
+            return number
+        return float(struct.unpack(code, struct.pack(code, number))[0])
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

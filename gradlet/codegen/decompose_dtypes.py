@@ -1,8 +1,8 @@
-"""Arithmetic on types the target cannot compute with: 16-bit floats go through float32."""
+"""Arithmetic on types the target cannot compute with: floats of 8 and 16 bits go through float32."""
 
 from __future__ import annotations
 
-from gradlet.base.dtype import DType, dtypes
+from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import COMPARE, ELEMENTWISE, Op
 from gradlet.target.target import Target
@@ -10,15 +10,14 @@ from gradlet.target.target import Target
 _MOVES_ONLY = frozenset({Op.CAST, Op.BITCAST, Op.WHERE})
 
 
-def is_short_float(dtype: DType) -> bool:
-    """float16 or bfloat16, in any number of lanes."""
-    return dtype.scalar in (dtypes.float16, dtypes.bfloat16)
-
-
 def compute_in_float32(sink: UOp, target: Target) -> UOp:
-    """Every arithmetic op on 16-bit floats widens its operands, computes in float32 and rounds its result."""
+    """Every arithmetic op on narrow floats widens its operands, computes in float32 and rounds its result.
+
+    float32 has more than twice their digits and two more, so that sums, products, quotients and roots are rounded as if
+    at once.
+    """
     order = toposort((sink,))
-    if not any(is_short_float(dtype) for dtype in {n.dtype for n in order}):
+    if not any(dtype.is_narrow_float for dtype in {n.dtype for n in order}):
         return sink
     new: dict[UOp, UOp] = {}
     for node in order:
@@ -35,4 +34,4 @@ def compute_in_float32(sink: UOp, target: Target) -> UOp:
 
 
 def _needs_float32(node: UOp, target: Target) -> bool:
-    return any(is_short_float(s.dtype) and not target.supports(node.op, s.dtype) for s in node.src)
+    return any(s.dtype.is_narrow_float and not target.supports(node.op, s.dtype) for s in node.src)

@@ -43,7 +43,7 @@ def is_zero(node: UOp) -> bool:
 
 
 def widen_accumulators(sink: UOp) -> UOp:
-    """16-bit floats are accumulated in float32, bools as bytes."""
+    """narrow floats are accumulated in float32, bools as bytes."""
     new: dict[UOp, UOp] = {}
     for node in toposort((sink,)):
         if not node.src:

@@ -23,8 +23,7 @@ def fold(op: Op, dtype: DType, values: Sequence[Scalar], source: DType | None = 
     """
     if op in _SPECIAL:
         if op is Op.CAST:
-            narrow_float = dtype.kind == "f" and dtype.name != "float64"
-            return as_scalar(_sticky(int(values[0])) if narrow_float and type(values[0]) is int else values[0], dtype)
+            return as_scalar(values[0], dtype)
         if op is Op.BITCAST:
             return None if source is None else bitcast(values[0], source, dtype)
         if not 0 <= values[1] < dtype.bits:
@@ -44,30 +43,17 @@ def bitcast(value: Scalar, source: DType, dtype: DType) -> Scalar | None:
     """The bits of `value` in type `source`, read as `dtype`; None when the sizes differ or a type has no bits."""
     if source.scalar.itemsize != dtype.scalar.itemsize or "x" in (source.kind, dtype.kind):
         return None
-    if source.name == "bfloat16":
-        data = struct.pack("<f", value)[2:]
-    else:
+    size = source.scalar.itemsize
+    if source.name in _STORAGE:
         data = struct.pack(_STORAGE[source.name], value)
-    if dtype.name == "bfloat16":
-        return float(struct.unpack("<f", b"\0\0" + data)[0])
+    else:
+        data = source.format.encode(value).to_bytes(size, "little")
     if dtype.kind == "b":
         return data != b"\0"
+    if dtype.name not in _STORAGE:
+        return dtype.format.decode(int.from_bytes(data, "little"))
     read: Scalar = struct.unpack(_STORAGE[dtype.name], data)[0]
     return read
-
-
-def _sticky(value: int) -> int:
-    """An integer that float64 holds exactly and that rounds to narrower floats as `value` does.
-
-    Rounding to float64 first would round twice: the dropped bits are kept as one bit that decides ties.
-    """
-    dropped = abs(value).bit_length() - 53
-    if dropped <= 0:
-        return value
-    kept = abs(value) >> dropped
-    if abs(value) & ((1 << dropped) - 1):
-        kept |= 1
-    return (kept << dropped) * (1 if value > 0 else -1)
 
 
 def _divide(x: float, y: float) -> float:
@@ -126,7 +112,6 @@ def _power(x: float, y: float) -> float:
     odd = y == math.floor(y) and y % 2 == 1 if math.isfinite(y) else False
     try:
         return math.pow(x, y)
-    Op.COS: _guard(math.cos, math.inf),
     except OverflowError:
         return -math.inf if x < 0 and odd else math.inf
     except ValueError:
@@ -141,6 +126,7 @@ _FUNCTIONS: Final[dict[Op, Callable[..., Any]]] = {
     Op.LOG: _guard(_log, math.inf),
     Op.LOG2: _guard(_log2, math.inf),
     Op.SIN: _guard(math.sin, math.inf),
+    Op.COS: _guard(math.cos, math.inf),
     Op.TRUNC: _truncate,
     Op.ADD: lambda x, y: x + y,
     Op.MUL: lambda x, y: x * y,

@@ -1,24 +1,31 @@
 """Exact element-wise arithmetic on numpy arrays: the numbers behind all three reference evaluators.
 
-A value of type bfloat16 is carried as float32 that is rounded after every op; in memory it is a uint16 bit pattern.
-`index` is carried as int64. Functions of 16- and 32-bit floats are computed in float64 and rounded once.
+A float that numpy lacks (bfloat16 and the 8-bit ones) is carried as float32 that is rounded after every op; in memory
+it is an unsigned integer, its bit pattern. `index` is carried as int64. Functions of floats narrower than float64 are
+computed in float64 and rounded once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
 
 from gradlet.base.dtype import DType, accumulator, dtypes
+from gradlet.base.floatformat import FORMATS, FloatFormat
 from gradlet.ops.op import Op, identity_element
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+# Floats that numpy has no type for, and the types that hold their bits.
+PATTERNS: Final[dict[str, np.dtype[Any]]] = {
+    "bfloat16": np.dtype(np.uint16),
+    **{d.name: np.dtype(np.uint8) for d in dtypes.all() if d.is_float8},
+}
 _CARRIED: Final[dict[str, np.dtype[Any]]] = {
-    **{d.name: np.dtype(d.name) for d in dtypes.all() if d is not dtypes.bfloat16},
-    "bfloat16": np.dtype(np.float32),
+    **{d.name: np.dtype(np.float32 if d.name in PATTERNS else d.name) for d in dtypes.all()},
     "index": np.dtype(np.int64),
 }
 
@@ -30,23 +37,64 @@ def carried_type(dtype: DType) -> np.dtype[Any]:
 
 def storage_type(dtype: DType) -> np.dtype[Any]:
     """The numpy type of a buffer of `dtype`."""
-    return np.dtype(np.uint16) if dtype.scalar is dtypes.bfloat16 else _CARRIED[dtype.name]
+    return PATTERNS.get(dtype.name) or _CARRIED[dtype.name]
 
 
 def load(array: Array, dtype: DType) -> Array:
     """Buffer contents as carried values."""
-    if dtype.scalar is dtypes.bfloat16 and array.dtype.itemsize == 2:
+    pattern = PATTERNS.get(dtype.name)
+    if pattern is None or array.dtype.itemsize != pattern.itemsize:
+        return array.astype(carried_type(dtype), copy=False)
+    if dtype.scalar is dtypes.bfloat16:
         bits = array.view(np.uint16).astype(np.uint32)
         bits <<= np.uint32(16)
         return bits.view(np.float32)
-    return array.astype(carried_type(dtype), copy=False)
+    return np.asarray(_values_of_codes(dtype.name)[array.view(np.uint8)])
+
+
+@cache
+def _values_of_codes(name: str) -> Array:
+    """The value of each code of an 8-bit float. NaNs differ in their bits, so that `store` finds the code again."""
+    form = FORMATS[name]
+    values = np.array([form.decode(code) for code in range(256)], np.float32)
+    bits = values.view(np.uint32)
+    for code in range(256):
+        if np.isnan(values[code]):
+            fraction = code & ((1 << form.fraction) - 1) if form.special == "ieee" else 1 << (form.fraction - 1)
+            bits[code] = (code & 0x80) << 24 | 0x7F800000 | fraction << (23 - form.fraction)
+    return values
 
 
 def store(array: Array, dtype: DType) -> Array:
     """Carried values as buffer contents."""
+    if dtype.name not in PATTERNS:
+        return array.astype(storage_type(dtype), copy=False)
+    single = np.ascontiguousarray(array, np.float32)
     if dtype.scalar is dtypes.bfloat16:
-        return (np.ascontiguousarray(array, np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-    return array.astype(storage_type(dtype), copy=False)
+        return (single.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return _codes_of_values(single, FORMATS[dtype.name]).reshape(array.shape)
+
+
+def _codes_of_values(single: Array, form: FloatFormat) -> Array:
+    """The codes of float32 values that an 8-bit float holds."""
+    bits = single.view(np.uint32)
+    sign = (bits >> np.uint32(24)) & np.uint32(0x80)
+    magnitude = bits & np.uint32(0x7FFFFFFF)
+    shifted = magnitude >> np.uint32(23 - form.fraction)
+    with np.errstate(all="ignore"):
+        steps = (np.abs(single) * np.float32(1 / form.smallest)).astype(np.uint32)
+    code = np.where(
+        np.abs(single) < form.smallest_normal, steps, shifted - np.uint32((127 - form.bias) << form.fraction)
+    )
+    code = np.where(np.isinf(single), np.uint32(form.infinity), code)
+    if form.special == "ieee":
+        fraction = shifted & np.uint32((1 << form.fraction) - 1)
+        nan = np.uint32(form.infinity) | np.where(fraction == 0, np.uint32(1 << (form.fraction - 1)), fraction)
+    else:
+        nan = np.uint32(form.nan)
+    if form.special == "fnuz":
+        sign = np.where((magnitude == 0) | np.isnan(single), np.uint32(0), sign)
+    return (np.where(np.isnan(single), nan, code) | sign).astype(np.uint8)
 
 
 def constant(value: Any, dtype: DType) -> Array:
@@ -62,12 +110,37 @@ def round_to_bfloat16(array: Array) -> Array:
     return np.where(np.isnan(array), array, rounded.view(np.float32))
 
 
+def round_to(array: Array, dtype: DType) -> Array:
+    """Values of any type rounded once to a float that numpy lacks, as float32."""
+    if dtype.scalar is dtypes.bfloat16 and (array.dtype == np.float32 or array.dtype.itemsize < 4):
+        return round_to_bfloat16(array.astype(np.float32, copy=False))
+    form = FORMATS[dtype.name]
+    wide = _sticky(array) if array.dtype.kind in "iu" and array.dtype.itemsize == 8 else array.astype(np.float64)
+    exponent = np.frexp(np.where(np.isfinite(wide), wide, 0.0))[1]
+    unit = np.maximum(exponent - form.digits, 1 - form.bias - form.fraction)
+    with np.errstate(all="ignore"):
+        rounded = np.ldexp(np.rint(np.ldexp(wide, -unit)), unit)
+        too_large = np.copysign(form.overflow, wide)
+        rounded = np.where(np.abs(rounded) > form.largest, too_large, rounded)
+    if form.special == "fnuz":
+        rounded = np.where(rounded == 0, 0.0, rounded)
+    return rounded.astype(np.float32)
+
+
+def _sticky(array: Array) -> Array:
+    """64-bit integers as float64 that rounds to narrower floats as they do: what is cut off leaves one bit set."""
+    exact = np.abs(array.astype(np.float64)) < 2.0**53
+    low = array & array.dtype.type(0x7FF)
+    odd = (array - low) | np.where(low != 0, array.dtype.type(0x800), array.dtype.type(0))
+    return np.where(exact, array, odd).astype(np.float64)
+
+
 def cast(array: Array, source: DType, dtype: DType) -> Array:
     """Convert values: floats to integers truncate and saturate with NaN giving 0, integers wrap."""
     if dtype.kind == "b":
         return np.asarray(array != 0)
-    if dtype.scalar is dtypes.bfloat16:
-        return round_to_bfloat16(array.astype(np.float32, copy=False))
+    if dtype.name in PATTERNS:
+        return round_to(array, dtype)
     target = carried_type(dtype)
     if source.kind != "f" or dtype.kind == "f":
         return array.astype(target, copy=False)
@@ -96,17 +169,15 @@ def apply(op: Op, dtype: DType, operands: Sequence[Array], source: DType) -> Arr
     narrow_float = dtype.kind == "f" and dtype.scalar is not dtypes.float64
     if narrow_float and op in _WIDE:
         wide = _FUNCTIONS[op](*[x.astype(np.float64) for x in operands])
-        if dtype.scalar is dtypes.bfloat16:
-            return round_to_bfloat16(wide.astype(np.float32))
-        return np.asarray(wide.astype(carried_type(dtype)))
+        return round_to(wide, dtype) if dtype.name in PATTERNS else np.asarray(wide.astype(carried_type(dtype)))
     result = np.asarray(_FUNCTIONS[op](*operands))
-    if dtype.scalar is dtypes.bfloat16 and op in _ROUNDED:
-        return round_to_bfloat16(result)
+    if dtype.name in PATTERNS and op in _ROUNDED:
+        return round_to(result, dtype)
     return result
 
 
 def reduce(op: Op, dtype: DType, array: Array, axes: tuple[int, ...]) -> Array:
-    """Combine over `axes`, which the result lacks; sums of 16-bit floats are carried in float32 and rounded once."""
+    """Combine over `axes`, which the result lacks; sums of narrow floats are carried in float32 and rounded once."""
     return finish(partial(op, dtype, array, axes, False), dtype)
 
 
@@ -153,9 +224,9 @@ _REDUCERS: Final[dict[Op, np.ufunc]] = {
 }  # fmt: skip
 
 _FUNCTIONS: Final[dict[Op, Callable[..., Any]]] = {
-    Op.SQRT: np.sqrt, Op.EXP: np.exp, Op.EXP2: np.exp2, Op.LOG: np.log, Op.LOG2: np.log2, Op.SIN: np.sin, Op.COS: np.cos,
-    Op.TRUNC: np.trunc, Op.ADD: np.add, Op.MUL: np.multiply, Op.FDIV: np.true_divide, Op.IDIV: np.floor_divide,
-    Op.MOD: np.remainder, Op.MAX: np.maximum, Op.MIN: np.minimum, Op.POW: _power, Op.AND: np.bitwise_and,
+    Op.SQRT: np.sqrt, Op.EXP: np.exp, Op.EXP2: np.exp2, Op.LOG: np.log, Op.LOG2: np.log2, Op.SIN: np.sin,
+    Op.COS: np.cos, Op.TRUNC: np.trunc, Op.ADD: np.add, Op.MUL: np.multiply, Op.FDIV: np.true_divide,
+    Op.IDIV: np.floor_divide, Op.MOD: np.remainder, Op.MAX: np.maximum, Op.MIN: np.minimum, Op.POW: _power, Op.AND: np.bitwise_and,
     Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor, Op.SHL: _shift_left, Op.SHR: _shift_right, Op.CMPLT: np.less,
     Op.CMPEQ: np.equal, Op.CMPNE: np.not_equal, Op.WHERE: np.where, Op.MULADD: lambda x, y, z: x * y + z,
 }  # fmt: skip

@@ -17,8 +17,6 @@ from gradlet.ops.stats import StatsMixin
 
 ROTATIONS: Final = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY: Final = 0x1BD11BDA
-# Random bits that a float type holds below 1.
-FLOAT_BITS: Final = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 24}
 
 
 class RandomMixin(StatsMixin):
@@ -283,7 +281,7 @@ def threefry2x32(key0: Any, key1: Any, counter0: Any, counter1: Any) -> tuple[An
 
 def _to_unit(words: Any, dtype: DType) -> Any:
     """Words as floats in [0, 1): the highest bits that the type can hold without rounding up to 1."""
-    bits = FLOAT_BITS[dtype.name]
+    bits = min(dtype.format.digits, 24)
     carrier = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
     # Fits int32, which converts to float in one instruction.
     return words.rshift(32 - bits).cast(dtypes.int32).cast(carrier).mul(2.0**-bits).cast(dtype)

@@ -52,15 +52,15 @@ def suffix(type_text: str) -> str:
 
 
 def is_carried_as_bits(dtype: DType, target: Target) -> bool:
-    """Whether a 16-bit float lives in integer registers because the target has no arithmetic on it."""
-    return dtype.scalar in (dtypes.float16, dtypes.bfloat16) and dtype.scalar not in target.native_dtypes
+    """Whether a narrow float lives in integer registers because the target has no arithmetic on it."""
+    return dtype.is_narrow_float and dtype.scalar not in target.native_dtypes
 
 
 def register_type(dtype: DType, target: Target) -> str:
-    """LLVM type of a value: bool is i1, a 16-bit float without arithmetic is its bits."""
+    """LLVM type of a value: bool is i1, a narrow float without arithmetic is its bits."""
     scalar = dtype.scalar
     if is_carried_as_bits(scalar, target):
-        return vector_type(dtype.count, "i16")
+        return vector_type(dtype.count, f"i{scalar.bits}")
     if scalar is dtypes.float16:
         return vector_type(dtype.count, "half")
     found = _SCALAR.get(scalar)
@@ -76,23 +76,14 @@ def memory_type(dtype: DType, target: Target) -> str:
     return register_type(dtype, target)
 
 
-def half_bits(value: float, dtype: DType) -> int:
-    """The bits of a value that is exact in float16 or bfloat16."""
-    if value != value:
-        return 0x7E00 if dtype is dtypes.float16 else 0x7FC0
-    if dtype is dtypes.float16:
-        return int(struct.unpack("<H", struct.pack("<e", value))[0])
-    return int(struct.unpack("<I", struct.pack("<f", value))[0] >> 16)
-
-
 def _scalar_constant(value: Any, dtype: DType, target: Target) -> str:
     if dtype.is_bool:
         return "true" if value else "false"
     if not dtype.is_float:
         return str(int(value))
     number = float(value)
-    if dtype in (dtypes.float16, dtypes.bfloat16):
-        bits = half_bits(number, dtype)
+    if dtype.is_narrow_float:
+        bits = dtype.format.encode(number)
         return str(bits) if is_carried_as_bits(dtype, target) else f"0xH{bits:04X}"
     return float_text(number)
 

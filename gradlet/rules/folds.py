@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isfinite, prod
 from typing import Final
 
+from gradlet.base.dtype import DType
 from gradlet.graph.fold import fold
 from gradlet.graph.node import UOp
 from gradlet.graph.pattern import BOOLS, FLOATS, INTEGERS, const, op, var
@@ -69,8 +70,10 @@ RANGES: Final = RuleSet("loops of one iteration", "folds", [
     Rule(op(Op.RANGE, 1), _size_is_one),
 ])  # fmt: skip
 
-# Whole numbers up to this are exact in every float type that counts something.
-_EXACT: Final = {"float16": 1 << 11, "bfloat16": 1 << 8, "float32": 1 << 24, "float64": 1 << 53}
+
+def _largest_count(dtype: DType) -> int:
+    """Up to this all whole numbers are exact in a float type."""
+    return 1 << dtype.format.digits
 
 
 def _reduced_constant(x: UOp, root: UOp) -> UOp | None:
@@ -85,7 +88,7 @@ def _reduced_constant(x: UOp, root: UOp) -> UOp | None:
     count = prod(x.shape[axis] for axis in root.arg.axes)
     if root.dtype.is_float:
         whole = isfinite(value.arg) and float(value.arg).is_integer()
-        if not whole or abs(value.arg) * count > _EXACT[root.dtype.name]:
+        if not whole or abs(value.arg) * count > _largest_count(root.dtype):
             return None
         return constant_like(root, float(value.arg) * count)
     total = fold(Op.MUL, root.dtype, [value.arg, count], root.dtype)

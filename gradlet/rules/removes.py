@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Final
 
 from gradlet.base.dtype import DType
+from gradlet.base.floatformat import FloatFormat
 from gradlet.graph.node import UOp
 from gradlet.graph.pattern import BOOLS, FLOATS, INTEGERS, const, op, var
 from gradlet.graph.rewrite import Rule, RuleSet
@@ -40,15 +42,19 @@ def holds(wide: DType, narrow: DType) -> bool:
     if kinds == "ui":
         return wide.bits > narrow.bits
     if kinds == "ff":
-        return _MANTISSA[wide.name] >= _MANTISSA[narrow.name] and _EXPONENT[wide.name] >= _EXPONENT[narrow.name]
+        return _holds_floats(wide.format, narrow.format)
     if kinds in ("uf", "if"):
         # float16 has enough digits for 8 bits only, and a range that holds them.
-        return _MANTISSA[wide.name] >= narrow.bits - (narrow.kind == "i")
+        return wide.format.digits >= narrow.bits - (narrow.kind == "i")
     return False
 
 
-_MANTISSA: Final = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
-_EXPONENT: Final = {"float16": 5, "bfloat16": 8, "float32": 8, "float64": 11}
+@cache
+def _holds_floats(wide: FloatFormat, narrow: FloatFormat) -> bool:
+    """Every number, infinity and zero of a format exists in another one. What is NaN stays NaN."""
+    numbers = wide.digits >= narrow.digits and wide.smallest <= narrow.smallest and wide.largest >= narrow.largest
+    zeros = wide.special != "fnuz" or narrow.special == "fnuz"
+    return numbers and zeros and wide.has_infinity >= narrow.has_infinity
 
 
 def same_type(x: UOp, root: UOp) -> bool:

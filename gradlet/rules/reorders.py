@@ -193,13 +193,11 @@ def _power_of_two(f: UOp, c: UOp) -> UOp | None:
     if not number or not math.isfinite(number) or abs(math.frexp(number)[0]) != 0.5:
         return None
     reciprocal = UOp.const(c.dtype, 1.0 / number)
-    smallest = _SMALLEST_NORMAL[c.dtype.name]
+    smallest = c.dtype.format.smallest_normal
     if reciprocal.arg * number != 1.0 or abs(reciprocal.arg) < smallest or abs(number) < smallest:
         return None
     return f * reciprocal
 
-
-_SMALLEST_NORMAL: Final = {"float16": 2.0**-14, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
 
 CASTS: Final = RuleSet("conversions", "reorders", [
     Rule(op(Op.CAST, op(Op.CAST, x, name="y")), shorter_cast),

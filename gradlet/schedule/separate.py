@@ -21,12 +21,6 @@ from gradlet.schedule.moves import expand_to
 
 # More sums a block cost more than another pass over memory.
 MAX_TERMS: Final = 6
-LARGEST: Final = {
-    dtypes.float16: 65504.0,
-    dtypes.bfloat16: 3.3895313892515355e38,
-    dtypes.float32: 3.4028234663852886e38,
-    dtypes.float64: 1.7976931348623157e308,
-}
 # A row's value computed by these alone from a block's maximum or mean is of the size of the block's elements.
 _CENTRAL: Final = frozenset(
     {Op.CAST, Op.ADD, Op.MUL, Op.FDIV, Op.MAX, Op.MIN, Op.WHERE, Op.CMPLT, Op.CMPEQ, Op.CMPNE, Op.AND, Op.OR}
@@ -103,8 +97,8 @@ class Separation:
             # A block whose elements are all infinite is no reason for inf - inf.
             if not dtype.is_float:
                 known = Known(raw, raw, same)
-            elif dtype in LARGEST:
-                limit = UOp.const(dtype, -LARGEST[dtype] if op is Op.MAX else LARGEST[dtype])
+            else:
+                limit = UOp.const(dtype, -dtype.format.largest if op is Op.MAX else dtype.format.largest)
                 known = Known(raw, mk(op, dtype, (raw, limit), None), mk(op, dtype, (same, limit), None))
         elif dtype.is_float:
             times = cut.rows_per_block(dtype)
@@ -331,7 +325,7 @@ class Separation:
             else:
                 return None
         if inside is not None and not self._is_bounded(node.src[0]):
-            if dtype not in LARGEST:
+            if not dtype.is_float:
                 return None
             top = self.cut.reduced(Op.MAX, inside)
             inside = _difference(inside, expand_to(_clamped(top), self.cut.full))
@@ -464,7 +458,7 @@ def _is_finite_guard(node: UOp) -> bool:
 
 def _clamped(value: UOp) -> UOp:
     """The nearest finite value."""
-    limit = LARGEST[value.dtype]
+    limit = value.dtype.format.largest
     value = mk(Op.MAX, value.dtype, (value, UOp.const(value.dtype, -limit)), None)
     return mk(Op.MIN, value.dtype, (value, UOp.const(value.dtype, limit)), None)
 

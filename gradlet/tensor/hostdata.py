@@ -79,11 +79,11 @@ def pack(flat: Sequence[Any], dtype: DType) -> Any:
     Raises:
         DTypeError: an integer does not fit.
     """
-    if dtype.kind == "f" and dtype.name not in CODES:
-        if dtype is dtypes.bfloat16:
-            # bfloat16 is the upper half of a float32.
-            return b"".join([struct.pack("<f", as_scalar(v, dtype))[2:] for v in flat])
-        return struct.pack(f"<{len(flat)}e", *[as_scalar(v, dtype) for v in flat])
+    if dtype.is_narrow_float:
+        if dtype is dtypes.float16:
+            return struct.pack(f"<{len(flat)}e", *[as_scalar(v, dtype) for v in flat])
+        form = dtype.format
+        return array(CODES[f"uint{dtype.bits}"], [form.encode(form.round(v)) for v in flat])
     if dtype.kind == "f":
         return array(CODES[dtype.name], [float(v) for v in flat])
     if dtype.is_bool:
@@ -122,38 +122,39 @@ def from_array(value: Any, dtype: DType | None) -> HostData:
     if isinstance(value, np.ma.MaskedArray):
         raise DTypeError("a masked array would lose its mask; choose what stands in masked places with .filled(value)")
     found = np.asarray(value)
-    if found.dtype.name == "bfloat16":
-        found, own = found.view(np.uint16), dtypes.bfloat16
-    else:
-        names = {d.name for d in dtypes.all()}
-        if found.dtype.name not in names:
-            raise DTypeError(
-                f"arrays of {found.dtype} cannot become a tensor; convert with astype to one of: "
-                + ", ".join(sorted(names - {"bfloat16"}))
-            )
-        own = dtypes.by_name(found.dtype.name)
+    names = {d.name for d in dtypes.all()}
+    if found.dtype.name not in names:
+        raise DTypeError(
+            f"arrays of {found.dtype} cannot become a tensor; convert with astype to one of: "
+            + ", ".join(sorted(d.name for d in dtypes.all() if numpy_name(d) == d.name))
+        )
+    own = dtypes.by_name(found.dtype.name)
+    if numpy_name(own) != own.name:  # a type that another package has added to numpy
+        found = found.view(numpy_name(own))
     if not found.dtype.isnative:
         found = found.astype(found.dtype.newbyteorder("="))
-    if dtype is not None and dtype is not own and dtypes.bfloat16 not in (own, dtype):
+    if dtype is not None and dtype is not own and all(numpy_name(d) == d.name for d in (own, dtype)):
         found, own = np.asarray(found).astype(dtype.name), dtype
     shape = found.shape
     return HostData(np.ascontiguousarray(found).reshape(-1), own, tuple(shape))
 
 
 def numpy_name(dtype: DType) -> str:
-    """Name of the numpy type that holds the bytes of this type; bfloat16 is held as bit patterns."""
-    return "uint16" if dtype is dtypes.bfloat16 else dtype.name
+    """Name of the numpy type that holds the bytes of this type; floats that numpy lacks are held as bit patterns."""
+    return f"uint{dtype.bits}" if dtype.is_narrow_float and dtype is not dtypes.float16 else dtype.name
 
 
 def to_array(memory: memoryview, dtype: DType, count: int) -> Any:
-    """The bytes as a flat numpy array, without a copy; bfloat16 as bit patterns."""
+    """The bytes as a flat numpy array, without a copy; floats that numpy lacks as bit patterns."""
     import numpy as np
 
     return np.frombuffer(memory, dtype=np.dtype(numpy_name(dtype)), count=count)
 
 
-def widen_bfloat16(bits: Any) -> Any:
-    """Bit patterns of bfloat16 as float32."""
-    import numpy as np
+def readable(array: Any, dtype: DType) -> Any:
+    """Values as numpy has them: bit patterns of floats that it lacks become float32."""
+    if numpy_name(dtype) == dtype.name:
+        return array
+    from gradlet.graph import numeric
 
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+    return numeric.load(array, dtype)

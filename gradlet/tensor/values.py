@@ -1,22 +1,20 @@
-"""Computing values, and reading them: numpy, Python numbers, memory, text."""
+"""Computing values, and reading them: numpy, Python numbers, truth."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 from typing import Any, Final, Self
 
-from gradlet.base.dtype import DType, dtypes
+from gradlet.base.dtype import DType
 from gradlet.base.errors import DeviceError, DTypeError, ShapeError
 from gradlet.engine import execute
 from gradlet.ops.movement import operand
 from gradlet.ops.op import Op
-from gradlet.runtime.buffer import buffer_of
+from gradlet.runtime.buffer import buffer_of, protected
 from gradlet.tensor import donation, hostdata, symbolic, writes
-from gradlet.tensor.core import LazyTensor, in_memory
+from gradlet.tensor.core import LazyTensor
 from gradlet.tensor.nodes import place_of
 
-SHOWN_ELEMENTS: Final = 1000
 _IN_PLACE: Final = 1 << Op.WRITE | 1 << Op.SCATTER
 
 
@@ -47,6 +45,8 @@ class Values(LazyTensor):
         chosen = set(roots)
         # Others matter only when memory is overwritten: they keep what they were built on.
         live = list(dict.fromkeys([t.uop for t in alive if t.uop not in chosen])) if changing & _IN_PLACE else []
+        if changing & _IN_PLACE:
+            live += protected()  # somebody outside reads these
         results = execute.realize([given.get(n, n) for n in roots], live)
         for old, new in given.items():
             results[old] = results[new]
@@ -65,10 +65,10 @@ class Values(LazyTensor):
         """
         chosen = list(dict.fromkeys(t.uop for t in (self, *others)))
         live = [t.uop for t in self.all_live() if t.uop not in set(chosen)]
-        return execute.schedule(chosen, live)
+        return execute.schedule(chosen, [*live, *protected()])
 
     def numpy(self) -> Any:
-        """The values as a new numpy array; bfloat16 becomes float32.
+        """The values as a new numpy array; bfloat16 and the 8-bit floats become float32.
 
         Raises:
             JitError: inside a jitted function.
@@ -77,11 +77,10 @@ class Values(LazyTensor):
         array([1, 2], dtype=int32)
         """
         execute.refuse_in_capture("reading values", "return the tensor and read it outside")
-        array = self._host_array()
-        return hostdata.widen_bfloat16(array) if self.dtype is dtypes.bfloat16 else array
+        return hostdata.readable(self._host_array(), self.dtype)
 
     def _host_array(self) -> Any:
-        """The values as an array of our own; bfloat16 as bit patterns."""
+        """The values as an array of our own; floats that numpy lacks as bit patterns."""
         import numpy as np
 
         from gradlet.graph.evaluate import evaluate
@@ -100,24 +99,6 @@ class Values(LazyTensor):
             raise DeviceError(
                 f"numpy: no memory for a value of shape {self.shape}: {error}; read a part of it"
             ) from None
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
-
-    def data(self) -> memoryview:
-        """The values as a memoryview with this shape.
-
-        Raises:
-            DTypeError: bfloat16, which Python has no name for.
-            JitError: inside a jitted function.
-
-        >>> Tensor([1, 2]).data().tolist()
-        [1, 2]
-        """
-        if self.dtype is dtypes.bfloat16:
-            raise DTypeError("data: Python has no bfloat16; cast to float32 first")
-        return memoryview(self.numpy())
 
     def tolist(self) -> Any:
         """The values as nested lists, or one number for a tensor without axes.
@@ -143,13 +124,6 @@ class Values(LazyTensor):
         if self.numel() != 1:
             raise ShapeError(f"item: shape {self.shape} has {self.numel()} elements, not 1; use tolist() or index it")
         return self.numpy().item()
-
-    def __repr__(self) -> str:
-        kind = f"shape {self.shape}, {self.dtype}, {self.device}"
-        if prod(self.uop.shape) > SHOWN_ELEMENTS or execute.recording():
-            return f"<Tensor {kind}{'' if self.is_realized else ', not computed'}>"
-        text = str(self.numpy()).replace("\n", "\n  ") if prod(self.uop.shape) else "[]"
-        return f"<Tensor {kind}\n  {text}>"
 
     def __bool__(self) -> bool:
         if self.numel() != 1:
@@ -179,14 +153,3 @@ class Values(LazyTensor):
 
     def __contains__(self, value: Any) -> bool:
         return bool(self.eq(value).any().item())
-
-    def __reduce__(self) -> Any:
-        array = self._host_array()
-        return _rebuild, (array.tobytes(), self.dtype, array.shape, self._place)
-
-
-def _rebuild(data: bytes, dtype: DType, shape: tuple[int, ...], device: str | None) -> Any:
-    """Undo pickling."""
-    from gradlet.runtime.device import Device
-
-    return in_memory(data, dtype, shape, Device.canonicalize(device), True)

@@ -91,7 +91,7 @@ SUBJECTS: dict[str, Callable[[], kernels.Kernel]] = {
     "simplify copies": lambda: scheduled(kernels.padded(2, 1, 1), Opt(OptKind.UNROLL, 0, 4)),
     "vectorise": lambda: scheduled(kernels.two_dimensional(2, 8), Opt(OptKind.VECTORIZE, 1, 4)),
     "settle guards": guarded_maximum,
-    "compute 16-bit floats in float32": half_product,
+    "compute narrow floats in float32": half_product,
     "decompose ops": exponential,
     "simplify lanes": lambda: scheduled(kernels.padded(6, 1, 1), Opt(OptKind.VECTORIZE, 0, 4)),
     "separate scheduled loops": lambda: scheduled(kernels.layer_norm(2, 3), Opt(OptKind.REORDER, 0, 1)),

@@ -12,6 +12,7 @@ import numpy as np
 from gradlet.base.dtype import DType, dtypes
 from gradlet.device.common.llvm import emit_object
 from gradlet.device.cpu.jit import load
+from gradlet.graph import numeric
 from gradlet.graph.evaluate_linear import run_linear
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.program import LinearProgram
@@ -135,8 +136,8 @@ class Build:
 
 
 def storage(dtype: DType) -> np.dtype[Any]:
-    """numpy type of a buffer; bfloat16 is its bits."""
-    return np.dtype(np.uint16) if dtype is dtypes.bfloat16 else np.dtype(dtype.name)
+    """numpy type of a buffer; floats that numpy lacks are their bits."""
+    return numeric.storage_type(dtype)
 
 
 def execute(
@@ -170,9 +171,7 @@ def assert_same_bits(actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any
     a, e = actual.reshape(-1).view(storage(dtype)), expected.reshape(-1).view(storage(dtype))
     bits = np.dtype(f"u{a.dtype.itemsize}")
     same = a.view(bits) == e.view(bits)
-    if dtype is dtypes.bfloat16:
-        same |= ((a & 0x7FFF) > 0x7F80) & ((e & 0x7FFF) > 0x7F80)
-    elif dtype.is_float:
-        same |= np.isnan(a) & np.isnan(e)
+    if dtype.is_float:
+        same |= np.isnan(numeric.load(a, dtype)) & np.isnan(numeric.load(e, dtype))
     wrong = np.flatnonzero(~same)
     assert wrong.size == 0, f"{wrong.size} differ, first at {wrong[0]}: got {a[wrong[0]]!r}, expected {e[wrong[0]]!r}"

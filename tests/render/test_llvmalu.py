@@ -16,7 +16,7 @@ from gradlet.render.llvmir import render
 from gradlet.target.target import NVPTX, by_name
 from tests.render.build import Build, assert_same_bits, run_both, storage
 
-FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
+FLOATS = tuple(d for d in dtypes.all() if d.is_float)
 INTS = tuple(d for d in dtypes.all() if d.is_int)
 NUMBERS = [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, 3.0, -7.0, 1e-40, 6e-8, 1e30, -1e30, np.inf, -np.inf, np.nan]
 LANES = (1, 4, 16)
