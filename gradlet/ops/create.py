@@ -9,7 +9,7 @@ from gradlet.base.dtype import DType, dtypes, to_dtype
 from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
 from gradlet.base.symint import Size
 from gradlet.ops.arguments import integer, number, sizes
-from gradlet.ops.rearrange import RearrangeMixin
+from gradlet.ops.diagonals import DiagonalsMixin
 
 # Counting beyond this splits into rows and columns of a table of this many integers.
 COUNTER: Final = 4096
@@ -18,7 +18,7 @@ COUNTER: Final = 4096
 T = TypeVar("T", bound="CreateMixin")
 
 
-class CreateMixin(RearrangeMixin):
+class CreateMixin(DiagonalsMixin):
     """Creation. The hooks `constant` and `counter` come from whoever mixes this in."""
 
     __slots__ = ()
@@ -74,8 +74,8 @@ class CreateMixin(RearrangeMixin):
         """
         return cls.full(sizes(shape, "ones"), 1, dtype or dtypes.default_float, device)
 
-    def full_like(self, fill_value: Any, dtype: DType | str | None = None) -> Self:
-        """The same value everywhere, in this one's shape, type and device.
+    def full_like(self, fill_value: Any, dtype: DType | str | None = None, device: str | None = None) -> Self:
+        """The same value everywhere, in this one's shape, type and device unless others are given.
 
         Raises:
             ArgumentError: a value that is no number.
@@ -85,23 +85,23 @@ class CreateMixin(RearrangeMixin):
         [5, 5]
         """
         value, chosen = _fill_value(fill_value, "full_like"), self.dtype if dtype is None else to_dtype(dtype)
-        return self.constant(_fitting(value, chosen, "full_like"), self.shape, chosen, self.place, True)
+        return self.constant(_fitting(value, chosen, "full_like"), self.shape, chosen, device or self.place, True)
 
-    def zeros_like(self, dtype: DType | str | None = None) -> Self:
+    def zeros_like(self, dtype: DType | str | None = None, device: str | None = None) -> Self:
         """Zeros in this one's shape, type and device.
 
         >>> Tensor([1, 2]).zeros_like().tolist()
         [0, 0]
         """
-        return self.full_like(0, dtype)
+        return self.full_like(0, dtype, device)
 
-    def ones_like(self, dtype: DType | str | None = None) -> Self:
+    def ones_like(self, dtype: DType | str | None = None, device: str | None = None) -> Self:
         """Ones in this one's shape, type and device.
 
         >>> Tensor([1, 2]).ones_like().tolist()
         [1, 1]
         """
-        return self.full_like(1, dtype)
+        return self.full_like(1, dtype, device)
 
     @property
     def place(self) -> str | None:

@@ -24,21 +24,25 @@ class ElementwiseMixin:
         raise NotImplementedError
 
     # arithmetic
-    def add(self, other: Any) -> Self:
-        """`self + other`, element by element.
+    def add(self, x: Any, reverse: bool = False) -> Self:
+        """`self + x`, element by element; `reverse` exchanges the two.
 
         >>> Tensor([1, 2]).add(10).tolist()
         [11, 12]
         """
-        return self.alu(Op.ADD, self.coerce(other))
+        if reverse:
+            return self.coerce(x).add(self)
+        return self.alu(Op.ADD, self.coerce(x))
 
-    def mul(self, other: Any) -> Self:
-        """`self * other`, element by element.
+    def mul(self, x: Any, reverse: bool = False) -> Self:
+        """`self * x`, element by element; `reverse` exchanges the two.
 
         >>> Tensor([1, 2]).mul(10).tolist()
         [10, 20]
         """
-        return self.alu(Op.MUL, self.coerce(other))
+        if reverse:
+            return self.coerce(x).mul(self)
+        return self.alu(Op.MUL, self.coerce(x))
 
     def neg(self) -> Self:
         """`-self`.
@@ -48,13 +52,15 @@ class ElementwiseMixin:
         """
         return self.alu(Op.MUL, self.coerce(-1))
 
-    def sub(self, other: Any) -> Self:
-        """`self - other`, element by element.
+    def sub(self, x: Any, reverse: bool = False) -> Self:
+        """`self - x`, element by element; `reverse` exchanges the two.
 
         >>> Tensor([1, 2]).sub(10).tolist()
         [-9, -8]
         """
-        return self.alu(Op.ADD, self.coerce(other).neg())
+        if reverse:
+            return self.coerce(x).sub(self)
+        return self.alu(Op.ADD, self.coerce(x).neg())
 
     def fdiv(self, other: Any) -> Self:
         """True division of floats.
@@ -72,95 +78,107 @@ class ElementwiseMixin:
         """
         return self.alu(Op.IDIV, self.coerce(other))
 
-    def mod(self, other: Any) -> Self:
+    def mod(self, x: Any, reverse: bool = False) -> Self:
         """Remainder with the sign of the divisor; modulo zero gives 0.
 
         >>> Tensor([7, -7]).mod(3).tolist()
         [1, 2]
         """
-        return self.alu(Op.MOD, self.coerce(other))
+        if reverse:
+            return self.coerce(x).mod(self)
+        return self.alu(Op.MOD, self.coerce(x))
 
-    def maximum(self, other: Any) -> Self:
+    def maximum(self, x: Any) -> Self:
         """The larger of the two, NaN if either is NaN.
 
         >>> Tensor([1, 5]).maximum(3).tolist()
         [3, 5]
         """
-        return self.alu(Op.MAX, self.coerce(other))
+        return self.alu(Op.MAX, self.coerce(x))
 
-    def minimum(self, other: Any) -> Self:
+    def minimum(self, x: Any) -> Self:
         """The smaller of the two, NaN if either is NaN.
 
         >>> Tensor([1, 5]).minimum(3).tolist()
         [1, 3]
         """
-        return self.alu(Op.MIN, self.coerce(other))
+        return self.alu(Op.MIN, self.coerce(x))
 
     # bits
-    def bitwise_and(self, other: Any) -> Self:
+    def bitwise_and(self, x: Any, reverse: bool = False) -> Self:
         """Bitwise and; logical and for bool.
 
         >>> Tensor([6, 3]).bitwise_and(2).tolist()
         [2, 2]
         """
-        return self.alu(Op.AND, self.coerce(other))
+        if reverse:
+            return self.coerce(x).bitwise_and(self)
+        return self.alu(Op.AND, self.coerce(x))
 
-    def bitwise_or(self, other: Any) -> Self:
+    def bitwise_or(self, x: Any, reverse: bool = False) -> Self:
         """Bitwise or; logical or for bool.
 
         >>> Tensor([4, 3]).bitwise_or(2).tolist()
         [6, 3]
         """
-        return self.alu(Op.OR, self.coerce(other))
+        if reverse:
+            return self.coerce(x).bitwise_or(self)
+        return self.alu(Op.OR, self.coerce(x))
 
-    def bitwise_xor(self, other: Any) -> Self:
+    def bitwise_xor(self, x: Any, reverse: bool = False) -> Self:
         """Bitwise exclusive or.
 
         >>> Tensor([6, 3]).bitwise_xor(2).tolist()
         [4, 1]
         """
-        return self.alu(Op.XOR, self.coerce(other))
+        if reverse:
+            return self.coerce(x).bitwise_xor(self)
+        return self.alu(Op.XOR, self.coerce(x))
 
-    def lshift(self, other: Any) -> Self:
+    def lshift(self, x: Any, reverse: bool = False) -> Self:
         """Shift bits left.
 
         >>> Tensor([1, 3]).lshift(2).tolist()
         [4, 12]
         """
-        return self.alu(Op.SHL, self.coerce(other))
+        if reverse:
+            return self.coerce(x).lshift(self)
+        return self.alu(Op.SHL, self.coerce(x))
 
-    def rshift(self, other: Any) -> Self:
+    def rshift(self, x: Any, reverse: bool = False) -> Self:
         """Shift bits right, keeping the sign of signed integers.
 
         >>> Tensor([8, -8]).rshift(2).tolist()
         [2, -2]
         """
-        return self.alu(Op.SHR, self.coerce(other))
+        if reverse:
+            return self.coerce(x).rshift(self)
+        return self.alu(Op.SHR, self.coerce(x))
 
     # comparison
-    def lt(self, other: Any) -> Self:
-        """`self < other` as bool.
+    def lt(self, x: Any) -> Self:
+        """`self < x` as bool.
 
         >>> Tensor([1, 2]).lt(2).tolist()
         [True, False]
         """
-        return self.alu(Op.CMPLT, self.coerce(other))
+        return self.alu(Op.CMPLT, self.coerce(x))
 
-    def eq(self, other: Any) -> Self:
-        """`self == other` as bool.
+    def eq(self, x: Any) -> Self:
+        """`self == x` as bool.
 
         >>> Tensor([1, 2]).eq(2).tolist()
         [False, True]
         """
-        return self.alu(Op.CMPEQ, self.coerce(other))
+        return self.alu(Op.CMPEQ, self.coerce(x))
 
-    def ne(self, other: Any) -> Self:
-        """`self != other` as bool.
+    def ne(self, x: Any) -> Self:
+        """`self != x` as bool.
 
         >>> Tensor([1, 2]).ne(2).tolist()
         [True, False]
         """
-        return self.alu(Op.CMPNE, self.coerce(other))
+        return self.alu(Op.CMPNE, self.coerce(x))
 
     def logical_not(self) -> Self:
         """True where the value is zero or False.

@@ -34,8 +34,8 @@ class MathMixin(ReduceMixin):
 
     __slots__ = ()
 
-    def where(self, if_true: Any, if_false: Any) -> Self:
-        """`if_true` where this is True (not zero), else `if_false`; all three broadcast.
+    def where(self, x: Any, y: Any) -> Self:
+        """`x` where this is True (not zero), else `y`; all three broadcast.
 
         >>> (Tensor([1, 5]) > 2).where(Tensor([10, 20]), 0).tolist()
         [0, 20]
@@ -43,11 +43,12 @@ class MathMixin(ReduceMixin):
         raise NotImplementedError
 
     # division and remainders
-    def div(self, other: Any, rounding_mode: str | None = None) -> Self:
+    def div(self, x: Any, reverse: bool = False, rounding_mode: str | None = None) -> Self:
         """True division; integers become floats.
 
         Args:
-            other: the divisor.
+            x: the divisor.
+            reverse: divide `x` by this.
             rounding_mode: None, "trunc" (toward zero) or "floor".
 
         Raises:
@@ -56,27 +57,29 @@ class MathMixin(ReduceMixin):
         >>> Tensor([7, -7]).div(2, rounding_mode="floor").tolist()
         [3, -4]
         """
+        if reverse:
+            return self.coerce(x).div(self, rounding_mode=rounding_mode)
         if rounding_mode is None:
-            return self.fdiv(other)
+            return self.fdiv(x)
         if rounding_mode == "floor":
-            return self.floordiv(other)
+            return self.floordiv(x)
         if rounding_mode != "trunc":
             raise ArgumentError(f"div: rounding_mode {rounding_mode!r} is not one of None, 'trunc', 'floor'")
-        other = self.coerce(other)
-        if self.dtype.is_float or other.dtype.is_float:
-            return self.fdiv(other).trunc()
-        quotient = self.floordiv(other)
+        x = self.coerce(x)
+        if self.dtype.is_float or x.dtype.is_float:
+            return self.fdiv(x).trunc()
+        quotient = self.floordiv(x)
         # Rounded down; one more where the exact result is negative and not whole.
-        inexact = self.ne(quotient.mul(other)).bitwise_and(self.lt(0).ne(other.lt(0)))
+        inexact = self.ne(quotient.mul(x)).bitwise_and(self.lt(0).ne(x.lt(0)))
         return inexact.where(quotient.add(1), quotient)
 
-    def idiv(self, other: Any) -> Self:
+    def idiv(self, x: Any) -> Self:
         """Division rounded toward zero, as C has it.
 
         >>> Tensor([7, -7]).idiv(2).tolist()
         [3, -3]
         """
-        return self.div(other, rounding_mode="trunc")
+        return self.div(x, rounding_mode="trunc")
 
     def __truediv__(self, other: Any) -> Self:
         return self.fdiv(other)
@@ -109,12 +112,12 @@ class MathMixin(ReduceMixin):
         return one.coerce(1.0).fdiv(one)
 
     # powers
-    def pow(self, exponent: Any, reverse: bool = False) -> Self:
-        """`self ** exponent`, or the reverse. Integer powers are exact.
+    def pow(self, x: Any, reverse: bool = False) -> Self:
+        """`self ** x`, or the reverse. Integer powers are exact.
 
         Args:
-            exponent: number or tensor; broadcasts.
-            reverse: compute `exponent ** self`.
+            x: number or tensor; broadcasts.
+            reverse: compute `x ** self`.
 
         Raises:
             DTypeError: an integer tensor to a negative constant power, which is no integer.
@@ -123,26 +126,24 @@ class MathMixin(ReduceMixin):
         [27, -27]
         """
         if reverse:
-            return self.coerce(exponent).pow(self)
-        if isinstance(exponent, bool) or not isinstance(exponent, (int, float)):
-            return self._pow_tensor(self.coerce(exponent))
-        if isinstance(exponent, int) or exponent.is_integer():
-            whole = int(exponent)
-            if isinstance(exponent, float) and not self.dtype.is_float:
-                return self.same_float("pow").pow(exponent)
+            return self.coerce(x).pow(self)
+        if isinstance(x, bool) or not isinstance(x, (int, float)):
+            return self._pow_tensor(self.coerce(x))
+        if isinstance(x, int) or x.is_integer():
+            whole = int(x)
+            if isinstance(x, float) and not self.dtype.is_float:
+                return self.same_float("pow").pow(x)
             if not self.dtype.is_float and whole < 0:
-                raise DTypeError(
-                    f"pow: {self.dtype} to the power {exponent} is no integer; cast the base to a float first"
-                )
+                raise DTypeError(f"pow: {self.dtype} to the power {x} is no integer; cast the base to a float first")
             if abs(whole) <= 16 or not self.dtype.is_float:
                 power = self._multiplied(abs(whole))
                 return power.reciprocal() if whole < 0 else power
         base = self.same_float("pow")
-        if exponent == 0.5:
+        if x == 0.5:
             return base.sqrt()
-        if exponent == -0.5:
+        if x == -0.5:
             return base.rsqrt()
-        return base.alu(Op.POW, base.coerce(float(exponent)))
+        return base.alu(Op.POW, base.coerce(float(x)))
 
     def _multiplied(self, exponent: int) -> Self:
         """The power by repeated squaring; exponent 0 gives 1."""
@@ -505,13 +506,13 @@ class MathMixin(ReduceMixin):
         """
         return self.add(self.coerce(end).sub(self).mul(weight))
 
-    def fmod(self, other: Any) -> Self:
+    def fmod(self, x: Any) -> Self:
         """Remainder with the sign of this, as C has it.
 
         >>> Tensor([-7, 7]).fmod(3).tolist()
         [-1, 1]
         """
-        divisor = self.coerce(other)
+        divisor = self.coerce(x)
         if not (self.dtype.is_float or divisor.dtype.is_float):
             return self.sub(self.div(divisor, rounding_mode="trunc").mul(divisor))
         # Of sizes both kinds of remainder are the same.
@@ -519,13 +520,13 @@ class MathMixin(ReduceMixin):
         return self.lt(0).where(size.neg(), size)
 
     # tests
-    def gt(self, other: Any) -> Self:
-        """`self > other`.
+    def gt(self, x: Any) -> Self:
+        """`self > x`.
 
         >>> Tensor([1, 2]).gt(1).tolist()
         [False, True]
         """
-        return self.coerce(other).lt(self)
+        return self.coerce(x).lt(self)
 
     def isnan(self) -> Self:
         """True where NaN.

@@ -27,14 +27,14 @@ class NeuralMixin(LinalgMixin, WindowMixin, RandomMixin, ActivationMixin):
     # Whether dropout drops and batch norm uses the batch; `with Tensor.train():` switches it.
     training: ClassVar[bool] = False
 
-    def sequential(self, layers: Sequence[Callable[[Any], Any]]) -> Any:
+    def sequential(self, ll: Sequence[Callable[[Any], Any]]) -> Any:
         """Apply functions one after another.
 
         >>> Tensor([1.0, -1.0]).sequential([lambda x: x * 2, Tensor.relu]).tolist()
         [2.0, 0.0]
         """
         result: Any = self
-        for layer in layers:
+        for layer in ll:
             result = layer(result)
         return result
 
@@ -110,7 +110,7 @@ class NeuralMixin(LinalgMixin, WindowMixin, RandomMixin, ActivationMixin):
 
     def scaled_dot_product_attention(
         self, key: Self, value: Self, attn_mask: Self | None = None, dropout_p: float = 0.0, is_causal: bool = False,
-        scale: float | None = None, enable_gqa: bool = False,
+        enable_gqa: bool = False, scale: float | None = None,
     ) -> Self:  # fmt: skip
         """Attention of queries (this) `[..., L, E]` over keys `[..., S, E]` and values `[..., S, D]`.
 

@@ -60,13 +60,13 @@ class RandomMixin(StatsMixin):
         result: Self = _to_unit(words, chosen).reshape(wanted)
         return result
 
-    def rand_like(self, dtype: DType | str | None = None) -> Self:
+    def rand_like(self, dtype: DType | str | None = None, device: str | None = None) -> Self:
         """Uniform in [0, 1), in this one's shape and type.
 
         >>> Tensor.zeros(2, 3).rand_like().shape
         (2, 3)
         """
-        return self.rand(*self.shape, dtype=dtype or self.dtype, device=self.place)
+        return self.rand(*self.shape, dtype=dtype or self.dtype, device=device or self.place)
 
     @classmethod
     def randn(cls, *shape: Any, dtype: DType | str | None = None, device: str | None = None) -> Self:
@@ -88,13 +88,13 @@ class RandomMixin(StatsMixin):
         result: Self = radius.mul(angle.cos()).cast(chosen).reshape(wanted)
         return result
 
-    def randn_like(self, dtype: DType | str | None = None) -> Self:
+    def randn_like(self, dtype: DType | str | None = None, device: str | None = None) -> Self:
         """Normal with mean 0 and standard deviation 1, in this one's shape and type.
 
         >>> Tensor.zeros(2, 3).randn_like().shape
         (2, 3)
         """
-        return self.randn(*self.shape, dtype=dtype or self.dtype, device=self.place)
+        return self.randn(*self.shape, dtype=dtype or self.dtype, device=device or self.place)
 
     @classmethod
     def randint(
@@ -219,7 +219,7 @@ class RandomMixin(StatsMixin):
         return cls.normal(*wanted, std=std, dtype=dtype, device=device)
 
     @classmethod
-    def randperm(cls, n: int, dtype: DType | str | None = None, device: str | None = None) -> Self:
+    def randperm(cls, n: int, device: str | None = None, dtype: DType | str | None = None) -> Self:
         """The numbers 0 to n - 1 in random order.
 
         >>> sorted(Tensor.randperm(5).tolist())

@@ -200,8 +200,8 @@ class RearrangeMixin(MathMixin):
         bounds[axis] = (low, high)
         return self.shrink(bounds)
 
-    def pad_to(self, *shape: Any) -> Self:
-        """Zeros after each axis up to these sizes; None keeps an axis.
+    def pad_to(self, *shape: Any, value: float = 0) -> Self:
+        """`value` after each axis up to these sizes; None keeps an axis.
 
         An axis whose size is known only at launch has a fixed size then, at least the largest it may be.
 
@@ -216,6 +216,10 @@ class RearrangeMixin(MathMixin):
             raise ShapeError(f"pad_to: {len(wanted)} sizes for shape {self.shape}; give one for every axis")
         unknown = [a for a, (s, have) in enumerate(zip(wanted, self.shape)) if s is not None and has_size([have])]
         if unknown:
+            if value != 0:
+                raise ArgumentError(
+                    "pad_to: an axis whose size is known only at launch is filled with 0, no other value"
+                )
             return self.whole_axes(unknown).pad_to(wanted)
         if has_size(self.shape):
             grown = tuple([have if s is None else integers([s], "pad_to")[0] for s, have in zip(wanted, self.shape)])
@@ -223,7 +227,7 @@ class RearrangeMixin(MathMixin):
             grown = integers([have if s is None else s for s, have in zip(wanted, self.shape)], "pad_to")
         if any(size < have for size, have in zip(grown, self.shape)):
             raise ShapeError(f"pad_to: shape {self.shape} does not grow to {grown}; use shrink_to to make it smaller")
-        return self.pad([(0, size - have) for size, have in zip(grown, self.shape)])
+        return self.pad([(0, size - have) for size, have in zip(grown, self.shape)], value=value)
 
     def whole_axes(self, axes: Sequence[int]) -> Self:
         """Axes whose size is known only at launch as ones of the largest size, with zeros past their own."""
@@ -253,19 +257,37 @@ class RearrangeMixin(MathMixin):
         spread = spread.expand([s for time, size in zip(times, base) for s in (time, size)])
         return spread.reshape([time * size for time, size in zip(times, base)])
 
-    def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
+    def repeat_interleave(self, repeats: Any, dim: int | None = None, output_size: int | None = None) -> Self:
         """Repeat each element along `dim` (flattened when None).
+
+        Args:
+            repeats: how often, the same for all positions of the axis; or a list or integer tensor with a number each.
+            output_size: the sum of a tensor's numbers. Without it they are read now.
+
+        Raises:
+            ArgumentError: a negative number, or not one a position.
+            JitError: a tensor without `output_size` inside a jitted function.
 
         >>> Tensor([1, 2]).repeat_interleave(2).tolist()
         [1, 1, 2, 2]
+        >>> Tensor([1, 2]).repeat_interleave(Tensor([3, 1])).tolist()
+        [1, 1, 1, 2]
         """
         source = self.flatten() if dim is None else self
-        repeats = integer(repeats, "repeat_interleave", "repeats", 0)
         axis = axis_number(0 if dim is None else dim, source.ndim, "repeat_interleave")
+        if isinstance(repeats, (RearrangeMixin, list, tuple)) or getattr(repeats, "ndim", 0):
+            return source.repeated_each(repeats, axis, output_size)
+        repeats = integer(repeats, "repeat_interleave", "repeats", 0)
         shape = source.shape
+        if output_size not in (None, shape[axis] * repeats):
+            raise ArgumentError(f"repeat_interleave: output_size is {output_size}, not {shape[axis] * repeats}")
         spread = source.reshape(shape[: axis + 1] + (1,) + shape[axis + 1 :])
         spread = spread.expand(shape[: axis + 1] + (repeats,) + shape[axis + 1 :])
         return spread.reshape(shape[:axis] + (shape[axis] * repeats,) + shape[axis + 1 :])
+
+    def repeated_each(self, repeats: Any, axis: int, output_size: int | None) -> Self:
+        """Each position of an axis repeated as often as its number in `repeats` says."""
+        raise NotImplementedError
 
     def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
         """Shift along axes; what falls off one end comes back at the other.
@@ -348,7 +370,7 @@ class RearrangeMixin(MathMixin):
         >>> Tensor.cat(Tensor([1]), Tensor([2, 3])).tolist()
         [1, 2, 3]
         """
-        parts: list[Self] = list(_members(self, args))
+        parts: list[Self] = list(members(self, args, "cat"))
         axis = axis_number(dim, parts[0].ndim, "cat")
         first = parts[0].shape
         for part in parts[1:]:
@@ -387,7 +409,7 @@ class RearrangeMixin(MathMixin):
         >>> Tensor.stack(Tensor([1, 2]), Tensor([3, 4]), dim=1).tolist()
         [[1, 3], [2, 4]]
         """
-        parts: list[Self] = list(_members(self, args))
+        parts: list[Self] = list(members(self, args, "stack"))
         for part in parts[1:]:
             if part.shape != parts[0].shape:
                 raise ShapeError(f"stack: shapes {parts[0].shape} and {part.shape} differ; all must be equal")
@@ -399,48 +421,6 @@ class RearrangeMixin(MathMixin):
         """This and the others in their common type."""
         raise NotImplementedError
 
-    # diagonals
-    def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
-        """The diagonal of two axes, as a new last axis.
-
-        Raises:
-            ShapeError: fewer than two axes.
-            ArgumentError: the same axis twice.
-
-        >>> Tensor([[1, 2], [3, 4]]).diagonal().tolist()
-        [1, 4]
-        """
-        ndim = self.ndim
-        if ndim < 2:
-            raise ShapeError(f"diagonal: needs at least 2 axes, got shape {self.shape}")
-        first, second = axis_number(dim1, ndim, "diagonal"), axis_number(dim2, ndim, "diagonal")
-        if first == second:
-            raise ArgumentError(f"diagonal: dim1={dim1} and dim2={dim2} name the same axis")
-        offset = integer(offset, "diagonal", "offset")
-        rest = [a for a in range(ndim) if a not in (first, second)]
-        source = self.permute(rest + [first, second])
-        rows, columns = source.shape[-2:]
-        if offset >= 0:
-            source, count = source._box(ndim - 1, min(offset, columns), columns), min(rows, max(columns - offset, 0))
-        else:
-            source, count = source._box(ndim - 2, min(-offset, rows), rows), min(max(rows + offset, 0), columns)
-        source = source._box(ndim - 2, 0, count)._box(ndim - 1, 0, count)
-        # In rows of count + 1 elements the diagonal is the first column.
-        flat = source.flatten(-2).pad_zeros([(0, 0)] * (ndim - 2) + [(0, count)])
-        return flat.reshape(flat.shape[:-1] + (count, count + 1))._box(ndim - 1, 0, 1).squeeze(-1)
-
-    def diag(self) -> Self:
-        """A vector as the diagonal of a square matrix.
-
-        >>> Tensor([1, 2]).diag().tolist()
-        [[1, 0], [0, 2]]
-        """
-        if self.ndim != 1:
-            raise ShapeError(f"diag: needs a vector, got shape {self.shape}")
-        n = self.shape[0]
-        spread = self.unsqueeze(-1).pad([None, (0, n)]).flatten()
-        return spread._box(0, 0, n * n).reshape(n, n)
-
     def meshgrid(self, *args: Any, indexing: str = "ij") -> tuple[Self, ...]:
         """Grids of coordinates from vectors.
 
@@ -449,7 +429,10 @@ class RearrangeMixin(MathMixin):
         """
         if indexing not in ("ij", "xy"):
             raise ArgumentError(f"meshgrid: indexing {indexing!r} is not 'ij' or 'xy'")
-        parts = [operand(p, "meshgrid", f"argument {i}").flatten() for i, p in enumerate((self, *args))]
+        parts = [part.reshape(1) if part.ndim == 0 else part for part in members(self, args, "meshgrid")]
+        for part in parts:
+            if part.ndim > 1:
+                raise ShapeError(f"meshgrid: needs vectors, got shape {part.shape}")
         if indexing == "xy" and len(parts) > 1:
             parts[0], parts[1] = parts[1], parts[0]
         shape = tuple([p.shape[0] for p in parts])
@@ -481,16 +464,21 @@ class RearrangeMixin(MathMixin):
         return self.reshape(before).permute(order).reshape(after)
 
 
-def _members(first: Any, others: Sequence[Any]) -> Sequence[Any]:
-    """The tensors of `f(a, b)`, of `a.f(b)` and of `f([a, b])`."""
+def members(first: Any, others: Sequence[Any], what: str) -> Sequence[Any]:
+    """The tensors of `f(a, b)`, of `a.f(b)` and of `f([a, b])`.
+
+    Raises:
+        ArgumentError: there are none.
+        DTypeError: something that is no tensor.
+    """
     if isinstance(first, (tuple, list)):
         if not first:
-            raise ArgumentError("cat, stack: give at least one tensor")
+            raise ArgumentError(f"{what}: give at least one tensor")
         first, *rest = first
         others = (*rest, *others)
     for position, part in enumerate((first, *others)):
         if not isinstance(part, RearrangeMixin):
-            raise DTypeError(f"cat, stack: argument {position} is {type(part).__name__}, not a Tensor")
+            raise DTypeError(f"{what}: argument {position} is {type(part).__name__}, not a Tensor")
     return (first, *others)
 
 

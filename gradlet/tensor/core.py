@@ -254,8 +254,8 @@ class LazyTensor(ComposedMixin):
         node._shape = shape
         return wrap(node, place)
 
-    def where(self, if_true: Any, if_false: Any) -> Self:
-        """`if_true` where this is True (not zero), else `if_false`; all three broadcast.
+    def where(self, x: Any, y: Any) -> Self:
+        """`x` where this is True (not zero), else `y`; all three broadcast.
 
         Raises:
             ShapeError: shapes that do not broadcast.
@@ -263,15 +263,15 @@ class LazyTensor(ComposedMixin):
         >>> (Tensor([1, 5]) > 2).where(Tensor([10, 20]), 0).tolist()
         [0, 20]
         """
-        if isinstance(if_true, LazyTensor):
-            return self._where(if_true, if_true.coerce(if_false))
-        if isinstance(if_false, LazyTensor):
-            return self._where(if_false.coerce(if_true), if_false)
-        kinds = [dtypes.of(v) for v in (if_true, if_false) if isinstance(v, (bool, int, float))]
+        if isinstance(x, LazyTensor):
+            return self._where(x, x.coerce(y))
+        if isinstance(y, LazyTensor):
+            return self._where(y.coerce(x), y)
+        kinds = [dtypes.of(v) for v in (x, y) if isinstance(v, (bool, int, float))]
         if len(kinds) < 2:
-            return self._where(self.coerce(if_true), self.coerce(if_false))
+            return self._where(self.coerce(x), self.coerce(y))
         dtype = promote(*kinds)
-        return self._where(wrap(UOp.const(dtype, if_true), None), wrap(UOp.const(dtype, if_false), None))
+        return self._where(wrap(UOp.const(dtype, x), None), wrap(UOp.const(dtype, y), None))
 
     def move(self, op: Op, arg: Any) -> Self:
         """Apply a movement op; the result is a view through which this tensor can be written."""
@@ -430,13 +430,15 @@ class LazyTensor(ComposedMixin):
             return self.float_divmod(divisor)[0]
         return self._integers().alu(Op.IDIV, divisor._integers())
 
-    def mod(self, other: Any) -> Self:
+    def mod(self, x: Any, reverse: bool = False) -> Self:
         """Remainder with the sign of the divisor; an integer modulo zero is 0. See `float_divmod` for floats.
 
         >>> Tensor([7, -7]).mod(3).tolist()
         [1, 2]
         """
-        divisor = self.coerce(other)
+        divisor = self.coerce(x)
+        if reverse:
+            return divisor.mod(self)
         if self.dtype.is_float or divisor.dtype.is_float:
             return self.float_divmod(divisor)[1]
         return self._integers().alu(Op.MOD, divisor._integers())

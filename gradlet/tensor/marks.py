@@ -33,13 +33,13 @@ class Marks(LazyTensor):
         node = self.uop
         return wrap(mk(Op.CONTIGUOUS, node.dtype, (no_leaf(node),), None), self._place)
 
-    def clone(self) -> Self:
-        """A copy of the value.
+    def clone(self, device: str | None = None) -> Self:
+        """A copy of the value, on this one's device unless another is given.
 
         >>> Tensor([1]).clone().tolist()
         [1]
         """
-        return self.contiguous()
+        return self.contiguous() if device is None else self.to(device).contiguous()
 
     def detach(self) -> Self:
         """The same values, through which no gradient flows.

@@ -109,13 +109,13 @@ class Tensor(Casts, Values, Text, Exchange, Copying, Gradients, Marks, Writing, 
         result: Tensor = wrap(new_buffer_node(name, chosen, prod(wanted)), name).reshape(wanted)
         return result
 
-    def empty_like(self, dtype: DType | str | None = None) -> Tensor:
+    def empty_like(self, dtype: DType | str | None = None, device: str | None = None) -> Tensor:
         """Memory in this one's shape, type and device whose contents are not set.
 
         >>> Tensor([1, 2]).empty_like().shape
         (2,)
         """
-        return Tensor.empty(*self.shape, dtype=dtype or self.dtype, device=self.device)
+        return Tensor.empty(*self.shape, dtype=dtype or self.dtype, device=device or self.device)
 
     @staticmethod
     def from_numpy(array: Any, device: str | None = None, copy: bool_type = True) -> Tensor:
@@ -242,35 +242,10 @@ class Tensor(Casts, Values, Text, Exchange, Copying, Gradients, Marks, Writing, 
             raise IndexingError("a bool without axes is no index; use where(mask, x, 0)")
         return [Tensor(column.astype("int32"), self._place) for column in array.nonzero()], array.shape
 
-    def masked_select(self, mask: Tensor) -> Tensor:
-        """The elements where the mask (which broadcasts) is True, in row-major order. Computes the mask now.
-
-        Raises:
-            ShapeError: the mask does not broadcast to this shape.
-            JitError: inside a jitted function.
-
-        >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True])).tolist()
-        [1, 3]
-        """
-        execute.refuse_in_capture("masked_select", "use where(mask, x, 0)")
-        if not isinstance(mask, Tensor):
-            mask = self.from_data(mask)
-        wide = mask.cast(dtypes.bool).broadcast_into(self.shape, "masked_select").contiguous().realize()
-        return self.flatten()[wide.flatten()]
-
-    def nonzero(self) -> Tensor:
-        """Indices of the elements that are not zero, a row each; int64. Computes this now.
-
-        Raises:
-            JitError: inside a jitted function.
-
-        >>> Tensor([[0, 1], [2, 0]]).nonzero().tolist()
-        [[0, 1], [1, 0]]
-        """
-        import numpy as np
-
-        found = np.argwhere(self.ne(0).numpy())
-        return Tensor(found.astype("int64"), self._place)
+    def computed_now(self, what: str, remedy: str, *others: Tensor) -> Tensor:
+        """This, and others with it, in memory, computed now."""
+        execute.refuse_in_capture(what, remedy)
+        return (self if self.is_realized else self.contiguous()).realize(*others)
 
 
 class _InvalidTensor(Tensor):
