@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from operator import index as as_integer
 from typing import Any, Final, NamedTuple, Self
 
-from gradlet.base.dtype import dtypes
+from gradlet.base.dtype import accumulator, dtypes
 from gradlet.base.errors import ArgumentError, IndexingError, ShapeError
 from gradlet.base.symint import Size
 from gradlet.ops.arguments import Shape, axis_number, broadcast_shapes, integer
@@ -315,32 +315,36 @@ class IndexMixin(CreateMixin):
         axes = sorted(tensors)
         linear = self._linear_index(tensors)
         picked = self._indexed_axes_first(axes).gather_rows(linear)
-        if axes != list(range(axes[0], axes[0] + len(axes))) or axes[0] == 0:
+        before, front = self._axes_before(tensors), linear.ndim
+        if not before:
             return picked
-        # Adjacent index tensors: their axes stand where the indexed axes stood.
-        front = linear.ndim
-        order = [front + a for a in range(axes[0])] + list(range(front)) + list(range(front + axes[0], picked.ndim))
+        order = [front + a for a in range(before)] + list(range(front)) + list(range(front + before, picked.ndim))
         return picked.permute(order)
 
-    def scatter_axes(self, tensors: dict[int, Self], value: Self) -> Self:
-        """This with `x[tensors] = value`; the last of several values for one element stays."""
+    def _axes_before(self, tensors: dict[int, Self]) -> int:
+        """How many of the axes that stay stand before those of index tensors.
+
+        Adjacent index tensors put theirs where the indexed axes stood, others in front. An index tensor without axes
+        only takes its axis away, as an integer does.
+        """
+        wide = [a for a in sorted(tensors) if tensors[a].ndim] or sorted(tensors)
+        between = [a for a in range(wide[0], wide[-1]) if a not in tensors]
+        return 0 if between else sum(a not in tensors for a in range(wide[0]))
+
+    def scatter_axes(self, tensors: dict[int, Self], value: Self, op: Op | None = None) -> Self:
+        """This with `x[tensors] = value`; the last of several values for one element stays, or `op` combines them."""
         axes = sorted(tensors)
         linear = self._linear_index(tensors)
         rest = [a for a in range(self.ndim) if a not in axes]
-        front = linear.ndim
-        picked_shape = linear.shape + tuple([self.shape[a] for a in rest])
-        adjacent = axes == list(range(axes[0], axes[0] + len(axes))) and axes[0] > 0
-        if adjacent:
-            shown = picked_shape[front : front + axes[0]] + linear.shape + picked_shape[front + axes[0] :]
-            value = value.broadcast_into(shown, "setitem")
-            before = axes[0]
-            value = value.permute([*range(before, before + front), *range(before), *range(before + front, value.ndim)])
-        else:
-            value = value.broadcast_into(picked_shape, "setitem")
-        if 0 in picked_shape:
+        kept = tuple([self.shape[a] for a in rest])
+        before, front = self._axes_before(tensors), linear.ndim
+        value = value.broadcast_into(kept[:before] + linear.shape + kept[before:], "setitem")
+        if 0 in value.shape:
             return self
+        if before:
+            value = value.permute([*range(before, before + front), *range(before), *range(before + front, value.ndim)])
         table = self._indexed_axes_first(axes)
-        updated = table.scatter_rows(linear, value.cast(self.dtype), None)
+        updated = table.scatter_rows(linear, value.cast(self.dtype), op)
         moved = updated.reshape([self.shape[a] for a in [*axes, *rest]])
         order = [*axes, *rest]
         return moved.permute([order.index(a) for a in range(self.ndim)])
@@ -430,7 +434,13 @@ class IndexMixin(CreateMixin):
         """
         if reduce not in (None, "add", "multiply"):
             raise ArgumentError(f"scatter: reduce {reduce!r} is not None, 'add' or 'multiply'")
-        return self._scatter(dim, index, src, None if reduce is None else SCATTER_OPS[reduce], "scatter")
+        if reduce is None:
+            return self._scatter(dim, index, src, None, "scatter")
+        return (
+            self.cast(accumulator(self.dtype))
+            ._scatter(dim, index, src, SCATTER_OPS[reduce], "scatter")
+            .cast(self.dtype)
+        )
 
     def _scatter(self, dim: int, index: Self, src: Any, op: Op | None, what: str) -> Self:
         axis = self._index_axis(dim, index, what)
@@ -462,18 +472,27 @@ class IndexMixin(CreateMixin):
         """
         if reduce not in ("sum", "prod", "mean", "amax", "amin"):
             raise ArgumentError(f"scatter_reduce: reduce {reduce!r} is not sum, prod, mean, amax or amin")
+        return self.reduced_into(
+            lambda start, values, op: start._scatter(dim, index, values, op, "scatter_reduce"),
+            src,
+            reduce,
+            include_self,
+        )
+
+    def reduced_into(
+        self, update: Callable[[Self, Any, Op | None], Self], src: Any, reduce: str, include_self: bool
+    ) -> Self:
+        """`src` combined into some elements of this, where `update(start, values, op)` puts values there."""
         op = SCATTER_OPS[reduce]
-        start = self
-        if not include_self:
-            neutral = identity_element(op, self.dtype)
-            start = self._scatter(dim, index, neutral, None, "scatter_reduce")
-        result = start._scatter(dim, index, src, op, "scatter_reduce")
+        start = self if include_self else update(self, self.coerce(identity_element(op, self.dtype)), None)
+        wide = accumulator(self.dtype) if op in (Op.ADD, Op.MUL) else self.dtype
+        total = update(start.cast(wide), src, op)
         if reduce != "mean":
-            return result
-        ones = index.const_like(1, dtype=dtypes.int32)
-        count = self.const_like(1 if include_self else 0, dtype=dtypes.int32)._scatter(dim, index, ones, Op.ADD, "mean")
+            return total.cast(self.dtype)
+        have = self.const_like(1 if include_self else 0, dtype=dtypes.int32)
+        count = update(have, have.coerce(1), Op.ADD)
         count = count.lt(1).where(1, count)
-        return result.fdiv(count) if self.dtype.is_float else result.floordiv(count)
+        return (total.fdiv(count) if self.dtype.is_float else total.floordiv(count)).cast(self.dtype)
 
     def index_select(self, dim: int, index: Self) -> Self:
         """Rows along `dim` by number.

@@ -6,6 +6,7 @@ into the tensors that the view was taken from; other views of them keep what the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, Self
 
 from gradlet.base.dtype import DType, dtypes
@@ -13,7 +14,7 @@ from gradlet.base.errors import DeviceError, DTypeError, ShapeError
 from gradlet.ops.movement import operand
 from gradlet.ops.op import Op
 from gradlet.tensor import symbolic, writes
-from gradlet.tensor.core import LazyTensor, common_place, computed_on, foreign, is_operand
+from gradlet.tensor.core import LazyTensor, common_place, computed_on, foreign, is_operand, wrap
 from gradlet.tensor.nodes import spread
 
 _MEMORY: Final = 1 << Op.BUFFER | 1 << Op.COPY
@@ -68,6 +69,13 @@ class Writing(LazyTensor):
             raise ShapeError(f"replace: shape {x.shape} does not replace shape {self.shape}")
         self.uop, self._place, self._view = x.uop, x._place, None
         return self
+
+    def with_part(self, view: Callable[[Any], Any], value: Any) -> Self:
+        """A copy of this with `value` written into a view of it."""
+        common_place(self, value, Op.WRITE)
+        copy: Any = wrap(self.uop, self._place)
+        copy._write(view(copy), value)
+        return copy
 
     def _write(self, target: Any, value: Any) -> None:
         """Write where `target`, this or a view of it, shows."""

@@ -51,7 +51,7 @@ MISTAKES: list[Row] = [
     (lambda: X.chunk("a"), ArgumentError, "chunk: chunks must be an integer, got 'a'"),
     (lambda: X.unfold(0, 5, 1), ShapeError, r"unfold: windows of 5 do not fit axis 0 of shape \(2, 2\)"),
     (lambda: X.unfold(0, 1, 0), ArgumentError, "unfold: step must be at least 1"),
-    (lambda: X.cat(3), DTypeError, "cat, stack: argument 1 is int"),
+    (lambda: X.cat(3), DTypeError, "cat: argument 1 is int"),
     (lambda: X.cat(Tensor([1.0])), ShapeError, "cat: shapes"),
     (lambda: Tensor.cat([]), ArgumentError, "at least one tensor"),
     (lambda: Tensor.stack(X, X, dim=9), IndexingError, "stack: axis 9"),
