@@ -357,7 +357,8 @@ def _factor(node: UOp, factors: list[Any]) -> int:
         factor = factors[0] * factors[1]
     elif op is Op.SHL:
         amount = node.src[1]
-        factor = factors[0] << amount.arg if amount.op is Op.CONST else factors[0]
+        known = amount.op is Op.CONST and 0 <= amount.arg < node.dtype.bits
+        factor = factors[0] << amount.arg if known else factors[0]
     elif op is Op.CAST and node.src[0].dtype.kind not in "uix":
         return 1
     else:

@@ -18,8 +18,8 @@ from gradlet.ops.op import Op
 def fold(op: Op, dtype: DType, values: Sequence[Scalar], source: DType | None = None) -> Scalar | None:
     """The value of `op` over constants, exact in the result type `dtype`.
 
-    `source` is the dtype of the operands; only BITCAST needs it. Returns None where the result is undefined
-    (a shift by a negative amount or by at least the width) or where `op` is no element-wise op.
+    `source` is the dtype of the operands; only BITCAST needs it. Returns None where `op` is no element-wise op, and
+    for a BITCAST whose result no Python number stands for.
     """
     if op in _SPECIAL:
         if op is Op.CAST:
@@ -27,7 +27,8 @@ def fold(op: Op, dtype: DType, values: Sequence[Scalar], source: DType | None = 
         if op is Op.BITCAST:
             return None if source is None else bitcast(values[0], source, dtype)
         if not 0 <= values[1] < dtype.bits:
-            return None
+            # Nothing is left of the bits, or only the sign.
+            return -1 if op is Op.SHR and values[0] < 0 else 0
     function = _FUNCTIONS.get(op)
     return None if function is None else as_scalar(function(*values), dtype)
 
@@ -40,20 +41,27 @@ _STORAGE: Final = {
 
 
 def bitcast(value: Scalar, source: DType, dtype: DType) -> Scalar | None:
-    """The bits of `value` in type `source`, read as `dtype`; None when the sizes differ or a type has no bits."""
+    """The bits of `value` in type `source`, read as `dtype`.
+
+    None when the sizes differ, a type has no bits, or the bits are those of a NaN other than the usual one.
+    """
     if source.scalar.itemsize != dtype.scalar.itemsize or "x" in (source.kind, dtype.kind):
         return None
     size = source.scalar.itemsize
-    if source.name in _STORAGE:
+    if source.is_float and value != value:
+        data = source.format.nan.to_bytes(size, "little")
+    elif source.name in _STORAGE:
         data = struct.pack(_STORAGE[source.name], value)
     else:
         data = source.format.encode(value).to_bytes(size, "little")
     if dtype.kind == "b":
         return data != b"\0"
-    if dtype.name not in _STORAGE:
-        return dtype.format.decode(int.from_bytes(data, "little"))
-    read: Scalar = struct.unpack(_STORAGE[dtype.name], data)[0]
-    return read
+    read: Scalar
+    if dtype.name in _STORAGE:
+        read = struct.unpack(_STORAGE[dtype.name], data)[0]
+    else:
+        read = dtype.format.decode(int.from_bytes(data, "little"))
+    return None if read != read and int.from_bytes(data, "little") != dtype.format.nan else read
 
 
 def _divide(x: float, y: float) -> float:

@@ -87,14 +87,13 @@ def _codes_of_values(single: Array, form: FloatFormat) -> Array:
         np.abs(single) < form.smallest_normal, steps, shifted - np.uint32((127 - form.bias) << form.fraction)
     )
     code = np.where(np.isinf(single), np.uint32(form.infinity), code)
+    nan = np.full(single.shape, form.nan, np.uint32)
     if form.special == "ieee":
         fraction = shifted & np.uint32((1 << form.fraction) - 1)
-        nan = np.uint32(form.infinity) | np.where(fraction == 0, np.uint32(1 << (form.fraction - 1)), fraction)
-    else:
-        nan = np.uint32(form.nan)
+        nan = np.where(fraction == 0, nan, np.uint32(form.infinity) | fraction)
     if form.special == "fnuz":
         sign = np.where((magnitude == 0) | np.isnan(single), np.uint32(0), sign)
-    return (np.where(np.isnan(single), nan, code) | sign).astype(np.uint8)
+    return np.asarray(np.where(np.isnan(single), nan, code) | sign).astype(np.uint8)
 
 
 def constant(value: Any, dtype: DType) -> Array:
@@ -124,7 +123,7 @@ def round_to(array: Array, dtype: DType) -> Array:
         rounded = np.where(np.abs(rounded) > form.largest, too_large, rounded)
     if form.special == "fnuz":
         rounded = np.where(rounded == 0, 0.0, rounded)
-    return rounded.astype(np.float32)
+    return np.asarray(rounded, np.float32)
 
 
 def _sticky(array: Array) -> Array:
@@ -205,11 +204,16 @@ def _reducer(op: Op, dtype: DType) -> np.ufunc:
 
 
 def _shift_left(x: Array, y: Array) -> Array:
+    # Nothing is left of the bits when the amount is negative or not below the width.
     return np.where((y >= 0) & (y < x.dtype.itemsize * 8), np.left_shift(x, y), np.zeros((), x.dtype))
 
 
 def _shift_right(x: Array, y: Array) -> Array:
-    return np.where((y >= 0) & (y < x.dtype.itemsize * 8), np.right_shift(x, y), np.zeros((), x.dtype))
+    # Only the sign is left, which is what the largest shift leaves of a signed integer.
+    last = x.dtype.type(x.dtype.itemsize * 8 - 1)
+    outside = (y < 0) | (y > last)
+    shifted = np.right_shift(x, np.where(outside, last, y))
+    return shifted if x.dtype.kind == "i" else np.where(outside, np.zeros((), x.dtype), shifted)
 
 
 def _power(x: Array, y: Array) -> Array:

@@ -229,11 +229,13 @@ class BufferArg(NamedTuple):
 class DerivativeArg(NamedTuple):
     """DERIVATIVE: the rule, gradient of the node -> gradient of each input (None: it has none).
 
-    Without a rule the derivative is the ordinary one, of the value computed once more from the inputs.
+    Without a rule the derivative is the ordinary one, of the value computed once more from the inputs. With
+    `takes_inputs` the rule is called with the inputs behind the gradient.
     """
 
     name: str
-    rule: Callable[[Any], Sequence[Any]] | None
+    rule: Callable[..., Sequence[Any]] | None
+    takes_inputs: bool = False
 
 
 class DeviceArg(NamedTuple):
@@ -429,8 +431,8 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.AND: OpInfo(2, ANY, None, "bitwise and, logical for bool", True, True),
     Op.OR: OpInfo(2, ANY, None, "bitwise or, logical for bool", True, True),
     Op.XOR: OpInfo(2, ANY, None, "bitwise exclusive or", True, True),
-    Op.SHL: OpInfo(2, ANY, None, "x << y, 0 <= y < bits"),
-    Op.SHR: OpInfo(2, ANY, None, "x >> y, 0 <= y < bits; arithmetic for signed"),
+    Op.SHL: OpInfo(2, ANY, None, "x << y; 0 unless 0 <= y < bits"),
+    Op.SHR: OpInfo(2, ANY, None, "x >> y, arithmetic for signed; 0 or -1 (the sign) unless 0 <= y < bits"),
     Op.CMPLT: OpInfo(2, ANY, None, "x < y -> bool"),
     Op.CMPEQ: OpInfo(2, ANY, None, "x == y -> bool", True),
     Op.CMPNE: OpInfo(2, ANY, None, "x != y -> bool", True),

@@ -145,6 +145,16 @@ class Alu:
             return args[0]
         raise RenderError(f"{op.name} is not defined for {scalar.name}")
 
+    def shift(self, op: Op, scalar: DType, x: Value, y: Value) -> Value:
+        """SHL and SHR by any amount: where it is negative or not below the width, only the sign is left, or nothing."""
+        writer = self.writer
+        last = integer(scalar.bits - 1, x.type)
+        outside = writer.compare("icmp ugt", y, last)  # negative amounts are large without their sign
+        result = self._int(op, scalar, [x, writer.select(outside, last, y)])
+        if op is Op.SHR and not scalar.is_unsigned:
+            return result
+        return writer.select(outside, integer(0, x.type), result)
+
     # integer division
     def divide(self, op: Op, scalar: DType, x: Value, y: Value, known: int | None, positive: bool) -> Value:
         """IDIV and MOD: round down, and 0 for a zero divisor.

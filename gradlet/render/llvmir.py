@@ -453,6 +453,8 @@ class _Kernel:
         if op in (Op.IDIV, Op.MOD):
             known = _known_integer(node.src[1])
             return self.alu.divide(op, operand.scalar, args[0], args[1], known, _are_positive(node))
+        if op in (Op.SHL, Op.SHR) and not _is_inside(node.src[1], operand.scalar):
+            return self.alu.shift(op, operand.scalar, args[0], args[1])
         if op in (Op.MAX, Op.MIN) and node.src[0].op is Op.ACC:
             # The first operand is the one tested for NaN: not the accumulator, on which the next iteration waits.
             args = [args[1], args[0]]
@@ -544,6 +546,12 @@ def _is_number(node: UOp) -> bool:
     if node.op is Op.VECTORIZE and all(s is node.src[0] for s in node.src):
         node = node.src[0]
     return node.op is Op.CONST and node.arg == node.arg
+
+
+def _is_inside(amount: UOp, dtype: DType) -> bool:
+    """Whether a shift is certainly by at least 0 and less than the width of the type."""
+    low, high = bounds(amount)
+    return bool(low >= 0 and high < dtype.bits)
 
 
 def _are_positive(node: UOp) -> bool:

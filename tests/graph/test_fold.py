@@ -44,9 +44,6 @@ def test_binary(dtype):
         for x in samples(dtype):
             for y in samples(dtype):
                 folded = fold(op, result, (x, y))
-                if folded is None:
-                    assert op in (Op.SHL, Op.SHR)
-                    continue
                 with np.errstate(all="ignore"):
                     arrays = [numeric.constant(x, dtype), numeric.constant(y, dtype)]
                     evaluated = numeric.apply(op, result, arrays, dtype).item()
@@ -79,7 +76,9 @@ def test_cast_and_bitcast(source):
             assert same(fold(Op.CAST, dtype, (x,)), evaluated), (x, dtype)
             folded = fold(Op.BITCAST, dtype, (x,), source)
             if source.itemsize == dtype.itemsize and x == x:
-                assert same(folded, numeric.apply(Op.BITCAST, dtype, [array], source).item()), (x, dtype)
+                evaluated = numeric.apply(Op.BITCAST, dtype, [array], source).item()
+                # An unusual NaN is not folded: its bits would be lost.
+                assert same(math.nan if folded is None else folded, evaluated), (x, dtype)
 
 
 def test_large_integers_round_once():
@@ -96,5 +95,7 @@ def test_rounding_and_wrapping():
     assert fold(Op.IDIV, dtypes.int32, (-7, 2)) == -4 and fold(Op.MOD, dtypes.int32, (-7, 2)) == 1
     assert fold(Op.IDIV, dtypes.int32, (5, 0)) == 0 and fold(Op.MOD, dtypes.int32, (5, 0)) == 0
     assert fold(Op.ADD, dtypes.float32, (1.0, 1e-9)) == 1.0
-    assert fold(Op.SHL, dtypes.int32, (1, 32)) is None and fold(Op.SHR, dtypes.int32, (1, -1)) is None
+    assert fold(Op.SHL, dtypes.int32, (1, 32)) == 0 and fold(Op.SHL, dtypes.int32, (1, -1)) == 0
+    assert fold(Op.SHR, dtypes.int32, (1, -1)) == 0 and fold(Op.SHR, dtypes.int32, (-8, 99)) == -1
+    assert fold(Op.SHR, dtypes.uint8, (255, 8)) == 0
     assert fold(Op.BITCAST, dtypes.uint32, (1.0,), dtypes.float32) == 0x3F800000

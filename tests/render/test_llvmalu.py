@@ -110,7 +110,8 @@ def test_int_arithmetic(dtype: DType, lanes: int, target: str) -> None:
 @pytest.mark.parametrize("dtype", INTS, ids=lambda d: d.name)
 def test_shifts(dtype: DType, lanes: int) -> None:
     x, _ = pairs(dtype)
-    amounts = np.resize(np.arange(dtype.bits, dtype=storage(dtype)), len(x))
+    outside = [dtype.max, dtype.bits, dtype.bits + 1, *([-1, dtype.min] if not dtype.is_unsigned else [])]
+    amounts = np.resize(np.array([*range(dtype.bits), *outside], storage(dtype)), len(x))
     check(dtype, [(Op.SHL, 2), (Op.SHR, 2)], lanes, runnable()[0], amounts)
 
 

@@ -3,12 +3,13 @@
 import numpy as np
 
 from gradlet.base.dtype import dtypes
+from gradlet.graph import numeric
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.pattern import ANYTHING
 from gradlet.ops.op import BINARY, COMPARE, ELEMENTWISE, UNARY, BufferArg, Op, VariableArg
 
 INTEGERS = [dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64, dtypes.index]
-FLOATS = [dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64]
+FLOATS = [d for d in dtypes.all() if d.is_float]
 FLOAT_ONLY = {Op.FDIV, Op.POW, Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.TRUNC}
 INTEGER_ONLY = {Op.IDIV, Op.MOD, Op.SHL, Op.SHR}
 BITS = {Op.AND, Op.OR, Op.XOR}
@@ -201,11 +202,9 @@ class Instances:
         if dtype.is_bool:
             return self.rng.integers(0, 2, LANES).astype(bool)
         if dtype.is_float:
-            numbers = self.rng.permutation(HARD_FLOATS).astype(np.float32)
-            if dtype is dtypes.bfloat16:
-                return (numbers.view(np.uint32) >> 16).astype(np.uint16)
             with np.errstate(over="ignore"):
-                return numbers.astype(dtype.name)
+                numbers = numeric.cast(self.rng.permutation(HARD_FLOATS).astype(np.float32), dtypes.float32, dtype)
+            return numeric.store(numbers, dtype)
         info = np.iinfo(dtype.name)
         near = self.rng.integers(max(-9, info.min), 10, LANES - 3)
         return np.array([info.min, info.max, info.max // 3, *near], dtype.name)
