@@ -168,7 +168,8 @@ def measure_large(times: Times) -> None:
     from gradlet.graph.key import structural_key
     from gradlet.graph.node import UOp, mk, toposort
     from gradlet.graph.pattern import const, var
-    from gradlet.graph.rewrite import Rule, RuleSet, SignatureIndex, normalizer, rewrite
+    from gradlet.graph.rewrite import Rule, RuleSet, normalizer, rewrite
+    from gradlet.graph.signatures import SignatureIndex
     from gradlet.ops.op import BufferArg, Op
 
     def rule_set(name: str, rows: list[Any]) -> RuleSet:

@@ -11,7 +11,8 @@ from gradlet.base import events
 from gradlet.base.errors import CompilerError, SpecError, UserError
 from gradlet.base.settings import SPEC
 from gradlet.graph.node import UOp, no_gc, toposort
-from gradlet.graph.rewrite import RuleSet, SignatureIndex, rewrite
+from gradlet.graph.rewrite import RuleSet, rewrite
+from gradlet.graph.signatures import SignatureIndex
 from gradlet.graph.spec import check
 from gradlet.graph.text import one_line
 from gradlet.ops.op import Op, Stage

@@ -12,9 +12,10 @@ from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op
 from gradlet.schedule.axes import Axes
 from gradlet.schedule.blocks import Frame
 from gradlet.schedule.hazards import operands
+from gradlet.schedule.lower import lower_kernel
 from gradlet.schedule.lowered import Lowered
 from gradlet.schedule.moves import chain_to
-from gradlet.schedule.ranges import Loop, RegionError, lower_kernel
+from gradlet.schedule.ranges import Loop, RegionError
 
 # Ops whose loops are those of their users.
 _PLAIN: Final = ELEMENTWISE | MOVEMENT

@@ -16,10 +16,11 @@ from gradlet.schedule.boxes import Box, box_of_address, disjoint
 from gradlet.schedule.builder import LaunchBuilder
 from gradlet.schedule.calls import CopyCall, KernelCall
 from gradlet.schedule.clean import is_whole
+from gradlet.schedule.lower import buffer_below
 from gradlet.schedule.lowered import Lowered
 from gradlet.schedule.moves import chain_to, replay, reshape, root_of
 from gradlet.schedule.partition import Blocks, Group, Launch, Region
-from gradlet.schedule.ranges import RegionError, buffer_below
+from gradlet.schedule.ranges import RegionError
 from gradlet.schedule.steps import Steps, is_number
 
 

@@ -15,7 +15,8 @@ from gradlet.graph import rewrite as rewrite_module
 from gradlet.graph.fold import fold
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.pattern import any_of, const, op, var
-from gradlet.graph.rewrite import Rule, RuleSet, SignatureIndex, normalizer, observe_rules, rewrite, walk
+from gradlet.graph.rewrite import Rule, RuleSet, normalizer, observe_rules, rewrite, walk
+from gradlet.graph.signatures import SignatureIndex
 from gradlet.ops.op import Op, VariableArg
 
 x, y = var("x"), var("y")
