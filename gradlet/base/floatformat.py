@@ -127,7 +127,7 @@ class FloatFormat(NamedTuple):
         if value != value:
             return value
         if isinstance(value, int):
-            value = float(sticky(value)) if abs(value) < 1 << 1023 else math.copysign(math.inf, value)
+            value = float(sticky(value)) if abs(value) < 1 << 1023 else (math.inf if value > 0 else -math.inf)
         if value == 0:
             return 0.0 if self.special == "fnuz" else value
         if math.isinf(value):

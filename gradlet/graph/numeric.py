@@ -106,7 +106,9 @@ def round_to_bfloat16(array: Array) -> Array:
     array = np.ascontiguousarray(array, np.float32)
     bits = array.view(np.uint32)
     rounded = (bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))) & np.uint32(0xFFFF0000)
-    return np.where(np.isnan(array), array, rounded.view(np.float32))
+    # A NaN may have all its set bits in the half that is cut off.
+    quiet = (bits | np.uint32(0x400000)) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(array), quiet, rounded).view(np.float32)
 
 
 def round_to(array: Array, dtype: DType) -> Array:

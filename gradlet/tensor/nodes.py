@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import count
+from math import copysign
 from typing import Final
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import DTypeError
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.arguments import Shape
-from gradlet.ops.op import Op, ShapeArg
+from gradlet.ops.op import Op, ShapeArg, VariableArg
 
 _CONST: Final = Op.CONST
 _BIND: Final = Op.BIND
@@ -16,6 +18,8 @@ _VARIABLE: Final = Op.VARIABLE
 _RESHAPE: Final = Op.RESHAPE
 _EXPAND: Final = Op.EXPAND
 _CAST: Final = Op.CAST
+
+_unique: Final = count(1).__next__
 
 
 # Constants that were asked for lately: making one converts the number to its exact value in the type.
@@ -33,6 +37,21 @@ def number_node(value: bool | int | float, dtype: DType) -> UOp:
         if len(_numbers) < _NUMBERS_KEPT:
             _numbers[key] = node
     return node
+
+
+def distinct(constant: UOp) -> UOp:
+    """A float constant that is no other one, though it may be equal.
+
+    Equal constants are one node, and a gradient could not tell their uses apart. A variable that is always 0 tells them
+    apart, and is nothing once bounds are known.
+    """
+    dtype = constant.dtype
+    variable = mk(_VARIABLE, dtypes.index, (), VariableArg(f"const{_unique()}", 0, 0))
+    zero = mk(_CAST, dtype, (mk(_BIND, dtypes.index, (variable, UOp.const(dtypes.index, 0)), None),), None)
+    if constant.arg == 0 and copysign(1.0, constant.arg) < 0:  # 0 + -0 would be 0
+        one = mk(Op.ADD, dtype, (zero, UOp.const(dtype, 1)), None)
+        return mk(Op.MUL, dtype, (one, constant), None)
+    return mk(Op.ADD, dtype, (zero, constant), None)
 
 
 def node_cast(node: UOp, dtype: DType) -> UOp:

@@ -181,3 +181,22 @@ def test_bitcast(source: DType, dtype: DType, lanes: int) -> None:
     machine = [values.copy(), np.zeros(16, storage(dtype))]
     execute(build.program(), by_name(runnable()[0]), machine)
     np.testing.assert_array_equal(machine[1].view(np.uint8), values.view(np.uint8))
+
+
+@pytest.mark.parametrize("target", runnable())
+@pytest.mark.parametrize("lanes", (1, 16))
+@pytest.mark.parametrize("dtype", [d for d in dtypes.all() if d.is_float8], ids=lambda d: d.name)
+def test_every_8_bit_float_and_what_rounds_to_it(dtype: DType, target: str, lanes: int) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is the reference for 8-bit floats")
+    kind = getattr(ml_dtypes, dtype.name)
+    codes = np.arange(256, dtype=np.uint8)
+    wide = np.zeros(256, np.float32)
+    execute(cast_program(dtype, dtypes.float32, 256, lanes).program(), by_name(target), [codes, wide])
+    assert_same_bits(wide, codes.view(kind).astype(np.float32), dtypes.float32)
+    with np.errstate(all="ignore"):
+        upper = np.arange(2**16, dtype=np.uint32) << 16
+        values = np.concatenate([upper, upper | 1, upper | 0xFFFF]).view(np.float32)
+        expected = values.astype(kind).view(np.uint8)
+    out = np.zeros(len(values), np.uint8)
+    execute(cast_program(dtypes.float32, dtype, len(values), lanes).program(), by_name(target), [values, out])
+    assert_same_bits(out, expected, dtype)
