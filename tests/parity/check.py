@@ -19,6 +19,7 @@ from tests.parity.convert import Conversion, leaves, to_theirs
 from tests.parity.table import Entry
 
 SECONDS = 60  # a sample may take that long
+SECOND_SAMPLES = 8  # second derivatives are compared on about so many samples an operator
 FALLBACKS = (torch.int64, torch.bool, torch.float64)  # for operators without float32
 
 
@@ -199,11 +200,30 @@ def check_results(operator: Any, entry: Entry, sample: Any) -> None:
             same_values(own, other.detach(), entry.relative, entry.absolute, reference)
 
 
-def check_gradients(operator: Any, entry: Entry, sample: Any) -> None:
-    """Gradients of a weighted sum of the float results.
+@dataclass
+class Weighted:
+    """A weighted sum of the float results of both sides, and the inputs that ask for gradients.
+
+    Attributes:
+        theirs, ours: the two sums; None where torch's results have no gradient.
+        pairs: torch's tensor and ours.
+    """
+
+    theirs: Any
+    ours: Any
+    pairs: list[tuple[torch.Tensor, Tensor]]
+
+
+def _weights(name: str, shapes: list[Any]) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+    return [torch.rand(shape, generator=generator) + 0.5 for shape in shapes]
+
+
+def weighted_sums(operator: Any, entry: Entry, sample: Any) -> Weighted:
+    """Both sides of one sample.
 
     Raises:
-        AssertionError: they differ.
+        AssertionError: another number of results, or arguments that we refuse.
     """
     arguments = (_detached(sample.input), *[_detached(a) for a in sample.args])
     keywords = {k: _detached(v) for k, v in sample.kwargs.items()}
@@ -217,25 +237,74 @@ def check_gradients(operator: Any, entry: Entry, sample: Any) -> None:
     carrying = [i for i, t in enumerate(theirs) if isinstance(t, torch.Tensor) and t.requires_grad]
     pairs = conversion.pairs
     if not carrying or not pairs:
-        return
+        return Weighted(None, None, pairs)
     ours = leaves(view(entry.ours(*ours_in, **ours_keywords)))
     assert len(ours) == len(theirs), f"{len(ours)} results, torch has {len(theirs)}"
-    generator = torch.Generator().manual_seed(zlib.crc32(operator.name.encode()))
-    weights = [torch.rand(theirs[i].shape, generator=generator) + 0.5 for i in carrying]
-    loss = sum((theirs[i] * w.to(theirs[i].dtype)).sum() for i, w in zip(carrying, weights))
-    expected = torch.autograd.grad(loss, [t for t, _ in pairs], allow_unused=True)
-    total = sum((ours[i] * Tensor(w.numpy()).cast(ours[i].dtype)).sum() for i, w in zip(carrying, weights))
-    results = total._gradients([o for _, o in pairs], None)
-    for number, ((own, _), result, wanted) in enumerate(zip(pairs, results, expected)):
-        wanted = torch.zeros_like(own) if wanted is None else wanted
+    weights = _weights(operator.name, [theirs[i].shape for i in carrying])
+    return Weighted(
+        sum((theirs[i] * w.to(theirs[i].dtype)).sum() for i, w in zip(carrying, weights)),
+        sum((ours[i] * Tensor(w.numpy()).cast(ours[i].dtype)).sum() for i, w in zip(carrying, weights)),
+        pairs,
+    )
+
+
+def same_gradients(
+    entry: Entry, pairs: list[tuple[torch.Tensor, Tensor]], ours: list[Any], theirs: Any, factor: float = 1.0
+) -> None:
+    """Compare gradients; one that does not exist is zero.
+
+    Raises:
+        AssertionError: naming the input.
+    """
+    for number, ((own, _), result, wanted) in enumerate(zip(pairs, ours, theirs)):
+        wanted = torch.zeros_like(own) if wanted is None else wanted.detach()
         got = torch.zeros_like(own) if result is None else to_theirs(result)
         assert got.shape == wanted.shape, f"gradient {number}: {tuple(got.shape)}, torch has {tuple(wanted.shape)}"
         finite = wanted[wanted.isfinite()].abs()
-        size = max(1.0, float(finite.max())) if finite.numel() else 1.0
+        size = factor * (max(1.0, float(finite.max())) if finite.numel() else 1.0)
+        relative = entry.gradient_relative * factor
         try:
-            same_values(got, wanted, entry.gradient_relative, entry.gradient_absolute * size, lambda: None)
+            same_values(got, wanted, relative, entry.gradient_absolute * size, lambda: None)
         except AssertionError as error:
             raise AssertionError(f"gradient {number}: {error}") from None
+
+
+def check_gradients(operator: Any, entry: Entry, sample: Any) -> None:
+    """Gradients of a weighted sum of the float results.
+
+    Raises:
+        AssertionError: they differ.
+    """
+    sums = weighted_sums(operator, entry, sample)
+    if sums.theirs is None:
+        return
+    expected = torch.autograd.grad(sums.theirs, [t for t, _ in sums.pairs], allow_unused=True)
+    same_gradients(entry, sums.pairs, sums.ours._gradients([o for _, o in sums.pairs], None), expected)
+
+
+def check_second_gradients(operator: Any, entry: Entry, sample: Any) -> None:
+    """Gradients of a weighted sum of the gradients.
+
+    Raises:
+        AssertionError: they differ.
+    """
+    sums = weighted_sums(operator, entry, sample)
+    if sums.theirs is None:
+        return
+    theirs_in, ours_in = [t for t, _ in sums.pairs], [o for _, o in sums.pairs]
+    first = torch.autograd.grad(sums.theirs, theirs_in, allow_unused=True, create_graph=True)
+    carrying = [i for i, g in enumerate(first) if g is not None and g.requires_grad]
+    if not carrying:
+        return
+    ours_first = sums.ours._gradients(ours_in, None)
+    weights = _weights(operator.name + " again", [first[i].shape for i in carrying])
+    loss = sum((first[i] * w).sum() for i, w in zip(carrying, weights))
+    expected = torch.autograd.grad(loss, theirs_in, allow_unused=True)
+    total: Any = Tensor(0.0)
+    for i, w in zip(carrying, weights):
+        if ours_first[i] is not None:
+            total = total + (ours_first[i] * Tensor(w.numpy())).sum()
+    same_gradients(entry, sums.pairs, total._gradients(ours_in, None), expected, 5.0)
 
 
 def check_refusal(entry: Entry, sample: Any) -> None:
@@ -263,16 +332,17 @@ class Report:
     forward: Count = field(default_factory=Count)
     errors: Count = field(default_factory=Count)
     backward: Count = field(default_factory=Count)
+    second: Count = field(default_factory=Count)
 
 
-def check_operator(operator: Any, entry: Entry, every: int = 1, offset: int = 0, parts: str = "feb") -> Report:
+def check_operator(operator: Any, entry: Entry, every: int = 1, offset: int = 0, parts: str = "feb2") -> Report:
     """Drive one operator over its samples, or every so many of them.
 
     Args:
         operator: a row of torch's database.
         entry: how it is driven.
         every, offset: take the samples whose number is `offset` modulo `every`.
-        parts: letters of what to check: forward, errors, backward.
+        parts: letters of what to check: forward, errors, backward, 2 for second derivatives.
     """
     report = Report()
     dtype = dtype_of(operator)
@@ -296,4 +366,10 @@ def check_operator(operator: Any, entry: Entry, every: int = 1, offset: int = 0,
             for number, sample in _chosen(samples, every, offset):
                 check = lambda s=sample: check_gradients(operator, entry, s)  # noqa: E731
                 report.backward.run(check, f"{number} {describe(sample)}")
+        if "2" in parts and gradable and operator.supports_gradgrad and dtype is torch.float32 and not entry.random:
+            torch.manual_seed(0)
+            samples = list(operator.sample_inputs("cpu", dtype, requires_grad=True))
+            for number, sample in _chosen(samples, max(every, len(samples) // SECOND_SAMPLES), offset):
+                check = lambda s=sample: check_second_gradients(operator, entry, s)  # noqa: E731
+                report.second.run(check, f"{number} {describe(sample)}")
     return report

@@ -34,7 +34,7 @@ def _one(task: tuple[str, str]) -> tuple[str, dict[str, Any]]:
         return key, {}
     report = check_operator(operator, entry, parts=parts)
     counts = {}
-    for name in ("forward", "errors", "backward"):
+    for name in ("forward", "errors", "backward", "second"):
         count = getattr(report, name)
         counts[name] = {"passed": count.passed, "total": count.total, "problems": count.problems[:40]}
     return key, counts
@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="every operator that is mapped")
     parser.add_argument("--write", action="store_true", help="everything, and docs/parity.md anew")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--parts", default="feb", help="letters: forward, errors, backward")
+    parser.add_argument("--parts", default="feb2", help="letters: forward, errors, backward, 2nd")
     parser.add_argument("--show", type=int, default=5, help="differences shown a part")
     parser.add_argument("--state", type=Path, help="file that keeps results, so that a run can go on where it stopped")
     options = parser.parse_args()
