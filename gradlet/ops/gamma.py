@@ -1,4 +1,4 @@
-"""Composed mixin: the gamma function's family: logarithm, derivatives, incomplete integrals, Hurwitz's zeta function."""
+"""Composed mixin: the gamma function's family: logarithm, derivatives, incomplete integrals, Hurwitz's zeta."""
 
 from __future__ import annotations
 

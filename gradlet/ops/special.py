@@ -1,7 +1,7 @@
 """Composed mixin: the error function's family, and what every special function is made with.
 
-Special functions are carried in float64, whatever the float type, and rounded once: so float32 and the 16-bit floats are
-right to the last bit or nearly so, and float64 within a few units of 1e-16 unless a method says otherwise. Each has its
+Special functions are carried in float64, whatever the float type, and rounded once: so float32 and the 16-bit floats
+are right to the last bit or nearly so, and float64 is within 1e-15 unless a method says otherwise. Each has its
 derivative, which is made of public methods and so has derivatives itself.
 """
 
