@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+from gradlet.ops.attention import AttentionMixin
+from gradlet.ops.bessel import BesselMixin
+from gradlet.ops.classification import ClassificationMixin
+from gradlet.ops.convolution import ConvolutionMixin
+from gradlet.ops.digest import DigestMixin
+from gradlet.ops.embedding import EmbeddingMixin
+from gradlet.ops.gamma import GammaMixin
+from gradlet.ops.masked import MaskedMixin
 from gradlet.ops.neural import NeuralMixin
+from gradlet.ops.normalization import NormalizationMixin
+from gradlet.ops.polynomials import PolynomialMixin
+from gradlet.ops.sampling import SamplingMixin
 from gradlet.ops.triangles import TrianglesMixin
 from gradlet.ops.updates import UpdatesMixin
 
 
 class ComposedMixin(
+    AttentionMixin,
+    BesselMixin,
+    ClassificationMixin,
+    ConvolutionMixin,
+    DigestMixin,
+    EmbeddingMixin,
+    GammaMixin,
+    MaskedMixin,
     NeuralMixin,
+    NormalizationMixin,
+    PolynomialMixin,
+    SamplingMixin,
     TrianglesMixin,
     UpdatesMixin,
 ):

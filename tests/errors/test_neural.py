@@ -26,7 +26,7 @@ MISTAKES: list[Row] = [
     (lambda: IMAGE.conv2d(WEIGHT, stride=1.5), ShapeError, "conv2d: stride: expected integers"),
     (lambda: IMAGE.conv2d(WEIGHT, stride=(1, 2, 3)), ShapeError, "conv2d: stride: expected an integer or 2"),
     (lambda: IMAGE.conv2d(WEIGHT, dilation=0), ArgumentError, "conv2d: dilation must be positive"),
-    (lambda: IMAGE.conv2d(WEIGHT, padding="same"), ShapeError, "conv2d: padding: expected integers"),
+    (lambda: IMAGE.conv2d(WEIGHT, padding="around"), ArgumentError, "conv2d: padding 'around' is not 'same'"),
     (lambda: IMAGE.conv2d(WEIGHT, padding=None), ShapeError, "conv2d: padding: expected integers"),
     (lambda: IMAGE.conv2d(WEIGHT, padding=(1, 2, 3)), ShapeError, "conv2d: padding"),
     (lambda: IMAGE.conv2d(WEIGHT, Tensor.ones(3)), ShapeError, r"conv2d: bias of shape \(3,\) must have shape \(1,\)"),
