@@ -154,7 +154,7 @@ class AxesMixin(IndexMixin):
             raise ArgumentError(f"rot90: dims must be two different axes of shape {self.shape}, got {dims!r}")
         first, second = axes
         if turns == 0:
-            return self
+            return self.as_value()
         if turns == 2:
             return self.flip(first, second)
         return self.transpose(first, second).flip(first if turns == 1 else second)
@@ -169,7 +169,7 @@ class AxesMixin(IndexMixin):
         [-2, -1, 0, 1, 2]
         """
         axes = _axes_or_all(dim, self.ndim, "fftshift")
-        return self.roll([self.shape[a] // 2 for a in axes], axes) if axes else self
+        return self.roll([self.shape[a] // 2 for a in axes], axes)
 
     def ifftshift(self, dim: int | Sequence[int] | None = None) -> Self:
         """The inverse of `fftshift`.
@@ -178,7 +178,7 @@ class AxesMixin(IndexMixin):
         [0, 1, 2, -2, -1]
         """
         axes = _axes_or_all(dim, self.ndim, "ifftshift")
-        return self.roll([-(self.shape[a] // 2) for a in axes], axes) if axes else self
+        return self.roll([-(self.shape[a] // 2) for a in axes], axes)
 
     # parts along one axis
     def narrow(self, dim: int, start: Any, length: int) -> Self:
@@ -340,7 +340,7 @@ class AxesMixin(IndexMixin):
             raise ShapeError(f"sum_to_size: size {wanted} does not broadcast to shape {self.shape}")
         summed = [axis for axis, (want, have) in enumerate(zip(aligned, self.shape)) if want != have]
         result = self.sum(summed, keepdim=True, dtype=self.dtype) if summed else self
-        return result.reshape(wanted)
+        return result.reshape(wanted) if summed else result.reshape(wanted).as_value()
 
     def atleast_1d(self, *others: Self) -> Any:
         """With at least one axis: a number becomes a vector. Several tensors give a tuple.
@@ -388,7 +388,7 @@ def _distinct_axes(axes: Any, ndim: int, what: str, name: str) -> Shape:
         IndexingError: no such axis.
         ArgumentError: an axis twice.
     """
-    listed = integers((axes,) if isinstance(axes, (tuple, list)) else (axes,), what)
+    listed = integers((axes,), what)
     found = tuple([axis_number(a, ndim, what) for a in listed])
     if len(set(found)) != len(found):
         raise ArgumentError(f"{what}: {name} {listed} names an axis twice")

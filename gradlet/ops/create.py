@@ -103,6 +103,42 @@ class CreateMixin(DiagonalsMixin):
         """
         return self.full_like(1, dtype, device)
 
+    def new_full(
+        self, size: Any, fill_value: Any, dtype: DType | str | None = None, device: str | None = None
+    ) -> Self:
+        """The same value everywhere, in another shape, of this one's type and device unless others are given.
+
+        Raises:
+            ShapeError: a negative size.
+
+        >>> Tensor([1, 2]).new_full((2, 2), 5).tolist()
+        [[5, 5], [5, 5]]
+        """
+        chosen = self.dtype if dtype is None else to_dtype(dtype)
+        return self.full(sizes((size,), "new_full"), fill_value, chosen, device or self.place)
+
+    def new_zeros(self, *size: Any, dtype: DType | str | None = None, device: str | None = None) -> Self:
+        """Zeros in another shape, of this one's type and device unless others are given.
+
+        Raises:
+            ShapeError: a negative size.
+
+        >>> Tensor([1, 2]).new_zeros(3).tolist()
+        [0, 0, 0]
+        """
+        return self.new_full(sizes(size, "new_zeros"), 0, dtype, device)
+
+    def new_ones(self, *size: Any, dtype: DType | str | None = None, device: str | None = None) -> Self:
+        """Ones in another shape, of this one's type and device unless others are given.
+
+        Raises:
+            ShapeError: a negative size.
+
+        >>> Tensor([1, 2]).new_ones(3).tolist()
+        [1, 1, 1]
+        """
+        return self.new_full(sizes(size, "new_ones"), 1, dtype, device)
+
     @property
     def place(self) -> str | None:
         """Device that holds the data; None for what any device can make (constants)."""
@@ -171,9 +207,12 @@ class CreateMixin(DiagonalsMixin):
 
     @classmethod
     def linspace(
-        cls, start: float, stop: float, steps: int, dtype: DType | str | None = None, device: str | None = None
+        cls, start: Any, stop: Any, steps: int, dtype: DType | str | None = None, device: str | None = None
     ) -> Self:
         """`steps` numbers evenly from `start` to `stop`, both included.
+
+        Args:
+            start, stop: numbers, or tensors without axes.
 
         Raises:
             ArgumentError: a negative number of steps, or an end that is no number.
@@ -182,16 +221,47 @@ class CreateMixin(DiagonalsMixin):
         [0.0, 0.25, 0.5, 0.75, 1.0]
         """
         steps = integer(steps, "linspace", "steps", 0)
-        start, stop = number(start, "linspace", "start"), number(stop, "linspace", "stop")
         chosen = dtypes.default_float if dtype is None else to_dtype(dtype)
-        if steps < 2:
-            return cls.constant(start, (steps,), chosen, device, True)
         carrier = chosen if chosen.is_float and chosen.itemsize >= 4 else dtypes.float32
-        step = (stop - start) / (steps - 1)
-        place = cls.positions(steps, device)
-        upward = place.cast(carrier).mul(step).add(float(start))
-        downward = place.mul(-1).add(steps - 1).cast(carrier).mul(-step).add(float(stop))
-        return place.lt(steps // 2).where(upward, downward).cast(chosen)
+        low, place = cls._end(start, carrier, device, "linspace", "start")
+        high, place = cls._end(stop, carrier, place, "linspace", "stop")
+        if steps < 2:
+            return low.expand(steps).cast(chosen)
+        step = high.sub(low).fdiv(steps - 1)
+        number = cls.positions(steps, place)
+        upward = number.cast(carrier).mul(step).add(low)
+        downward = number.mul(-1).add(steps - 1).cast(carrier).mul(step.neg()).add(high)
+        return number.lt(steps // 2).where(upward, downward).cast(chosen)
+
+    @classmethod
+    def logspace(
+        cls, start: Any, stop: Any, steps: int, base: float = 10.0, dtype: DType | str | None = None,
+        device: str | None = None,
+    ) -> Self:  # fmt: skip
+        """`steps` numbers from `base ** start` to `base ** stop`, whose exponents are evenly apart.
+
+        Args:
+            start, stop: numbers, or tensors without axes.
+
+        Raises:
+            ArgumentError: a negative number of steps, or something that is no number.
+
+        >>> Tensor.logspace(0, 2, 3).tolist()
+        [1.0, 10.0, 100.0]
+        """
+        chosen = dtypes.default_float if dtype is None else to_dtype(dtype)
+        power = float(number(base, "logspace", "base"))
+        exponents = cls.linspace(start, stop, steps, dtypes.float64, device)
+        return exponents.pow(power, reverse=True).cast(chosen)
+
+    @classmethod
+    def _end(cls, value: Any, dtype: DType, device: str | None, what: str, name: str) -> tuple[Self, str | None]:
+        """One end of a row of numbers as a tensor without axes, and the device."""
+        if isinstance(value, CreateMixin):
+            if value.ndim:
+                raise ArgumentError(f"{what}: {name} must be a number or have no axes, got shape {value.shape}")
+            return value.cast(dtype), device or value.place  # type: ignore[return-value]
+        return cls.constant(number(value, what, name), (), dtype, None, True), device
 
     @classmethod
     def eye(cls, n: int, m: int | None = None, dtype: DType | str | None = None, device: str | None = None) -> Self:

@@ -340,7 +340,7 @@ class IndexMixin(CreateMixin):
         before, front = self._axes_before(tensors), linear.ndim
         value = value.broadcast_into(kept[:before] + linear.shape + kept[before:], "setitem")
         if 0 in value.shape:
-            return self
+            return self.as_value()
         if before:
             value = value.permute([*range(before, before + front), *range(before), *range(before + front, value.ndim)])
         table = self._indexed_axes_first(axes)
@@ -380,6 +380,16 @@ class IndexMixin(CreateMixin):
                 raise ShapeError(f"{what}: index of shape {index.shape} is larger than shape {self.shape} on axis {a}")
         return axis
 
+    def _as_vector(self, what: str) -> Self:
+        """A tensor without axes as a vector of one element; vectors as they are.
+
+        Raises:
+            ShapeError: more than one axis.
+        """
+        if self.ndim > 1:
+            raise ShapeError(f"{what}: shape {self.shape} with a tensor without axes; both need as many axes")
+        return self.reshape(-1)
+
     def _coordinates(self, axis: int, index: Self) -> Self:
         """The place in the flattened tensor that every element of `index` selects on an axis; -1 out of range."""
         size = self.shape[axis] if self.shape else 1
@@ -410,6 +420,10 @@ class IndexMixin(CreateMixin):
         >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
         [[2], [3]]
         """
+        if not self.ndim or not operand(index, "gather", "index").ndim:
+            return self._as_vector("gather").gather(dim, index._as_vector("gather")).reshape(index.shape)
+        if 0 in index.shape:
+            return self.const_like(0, index.shape)
         axis = self._index_axis(dim, index, "gather")
         if self.ndim > 1 and axis == self.ndim - 1:
             rows = self.shrink([(0, size) for size in index.shape[:-1]] + [None])
@@ -443,15 +457,18 @@ class IndexMixin(CreateMixin):
         )
 
     def _scatter(self, dim: int, index: Self, src: Any, op: Op | None, what: str) -> Self:
-        axis = self._index_axis(dim, index, what)
         values = self.coerce(src).cast(self.dtype)
+        if not self.ndim or not operand(index, what, "index").ndim:
+            flat = values.flatten() if values.ndim < 2 else values
+            return self._as_vector(what)._scatter(dim, index._as_vector(what), flat, op, what).reshape(self.shape)
+        if 0 in index.shape:
+            return self.as_value()
+        axis = self._index_axis(dim, index, what)
         if values.ndim == index.ndim and index.ndim:
             if any(s < i for s, i in zip(values.shape, index.shape)):
                 raise ShapeError(f"{what}: src of shape {values.shape} is smaller than index of shape {index.shape}")
             values = values.shrink([(0, i) for i in index.shape])
         values = values.broadcast_into(index.shape, what)
-        if 0 in index.shape:
-            return self
         if self.ndim > 1 and axis == self.ndim - 1 and index.shape[:-1] == self.shape[:-1]:
             return self.scatter_rows(index, values, op, axis)
         place = self._coordinates(axis, index)
@@ -501,6 +518,8 @@ class IndexMixin(CreateMixin):
         [[2], [4]]
         """
         axis = axis_number(dim, self.ndim, "index_select")
+        if not self.ndim:
+            return self.reshape(1).index_select(0, index).reshape(())
         return self.gather_axes({axis: self.as_index(index, self.shape[axis], axis)})
 
     def one_hot(self, num_classes: int) -> Self:

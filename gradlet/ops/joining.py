@@ -1,4 +1,4 @@
-"""Composed mixin: joining tensors along rows, columns and depth, all pairs of their elements, and cutting them apart."""
+"""Composed mixin: joining tensors along rows, columns and depth, choices of their elements, and cutting them apart."""
 
 from __future__ import annotations
 
@@ -116,7 +116,8 @@ class JoiningMixin(AxesMixin):
     def combinations(self, r: int = 2, with_replacement: bool = False) -> Self:
         """All choices of `r` elements of a vector in their order, a row each, in the order of the vector.
 
-        There are n! / (r! (n - r)!) of them; with replacement, where an element may repeat, (n + r - 1)! / (r! (n - 1)!).
+        There are n! / (r! (n - r)!) of them; with replacement, where an element may repeat,
+        (n + r - 1)! / (r! (n - 1)!).
 
         Raises:
             ShapeError: not a vector.
@@ -170,11 +171,11 @@ class JoiningMixin(AxesMixin):
         counts = operand(repeats, "repeat_interleave", "repeats")
         if counts.ndim > 1 or not counts.dtype.is_int:
             raise ArgumentError(
-                f"repeat_interleave: repeats must be integers along one axis, got {counts.dtype} of shape {counts.shape}"
+                f"repeat_interleave: repeats must be a vector of integers, got {counts.dtype} of shape {counts.shape}"
             )
         if counts.numel() not in (1, size):
             raise ArgumentError(
-                f"repeat_interleave: {counts.numel()} repeats for axis {axis} of size {size}; give one, or one a position"
+                f"repeat_interleave: {counts.numel()} repeats for axis {axis} of size {size}; give one a position"
             )
         counts = counts.reshape(-1).expand(size)
         if output_size is None:

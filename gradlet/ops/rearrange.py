@@ -7,10 +7,9 @@ from math import ceil, prod
 from typing import Any, Final, Self, TypeVar
 
 from gradlet.base.dtype import dtypes
-from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
+from gradlet.base.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from gradlet.ops.arguments import axis_number, has_size, integer, integers, pairs, sizes
 from gradlet.ops.math import MathMixin
-from gradlet.ops.movement import operand
 
 PAD_MODES: Final = ("constant", "reflect", "replicate", "circular")
 CAT_WIDTH: Final = 16
@@ -136,6 +135,8 @@ class RearrangeMixin(MathMixin):
         pads = self._pads(padding)
         if mode not in PAD_MODES:
             raise ArgumentError(f"pad: mode {mode!r} is not one of {', '.join(PAD_MODES)}")
+        if mode == "replicate":
+            return self._replicated(pads)
         crop = [(max(0, -before), size - max(0, -after)) for size, (before, after) in zip(self.shape, pads)]
         if any(low > high for low, high in crop):
             raise ShapeError(f"pad: {pads} crops more than shape {self.shape} has")
@@ -144,9 +145,9 @@ class RearrangeMixin(MathMixin):
         if mode != "constant":
             for axis, (before, after) in enumerate(grow):
                 source = source._pad_mirrored(axis, before, after, mode)
-            return source
+            return source.as_value()
         if not any(before or after for before, after in grow):
-            return source
+            return source.as_value()
         if 0 in source.shape:
             return source.const_like(value, tuple([s + b + a for s, (b, a) in zip(source.shape, grow)]))
         padded = source.pad_zeros(grow)
@@ -176,23 +177,43 @@ class RearrangeMixin(MathMixin):
         if not (before or after):
             return self
         size = self.shape[axis]
-        limit = {"reflect": size - 1, "circular": size, "replicate": before + after if size else 0}[mode]
+        limit = size - 1 if mode == "reflect" else size
         if max(before, after) > limit:
             raise ShapeError(
                 f"pad: {mode} padding ({before}, {after}) is more than axis {axis} of size {size} can give"
             )
         if mode == "circular":
             left, right = self._box(axis, size - before, size), self._box(axis, 0, after)
-        elif mode == "reflect":
+        else:
             left = self._box(axis, 1, before + 1).flip(axis)
             right = self._box(axis, size - 1 - after, size - 1).flip(axis)
-        else:
-            grown = list(self.shape)
-            grown[axis] = before
-            left = self._box(axis, 0, 1).expand(grown)
-            grown[axis] = after
-            right = self._box(axis, size - 1, size).expand(grown)
         return left.cat(self, right, dim=axis)
+
+    def _replicated(self, pads: Sequence[tuple[int, int]]) -> Self:
+        """Ends repeated: the element at place i of an axis is that at i - before, or the nearest there is."""
+        result = self.as_value()
+        for axis, (before, after) in enumerate(pads):
+            size = self.shape[axis]
+            total = size + before + after
+            if total < 0 or (total and not size):
+                raise ShapeError(
+                    f"pad: replicate padding ({before}, {after}) is not possible for axis {axis} of size {size}"
+                )
+            left, right = min(max(before, 0), total), min(max(after, 0), total)
+            first = max(-before, 0)
+            middle = (first, first + total - left - right)
+            pieces = [((0, 1), left), (middle, middle[1] - middle[0]), ((size - 1, size), right)]
+            parts = []
+            for (low, high), count in pieces:
+                if count:
+                    shape = [count if a == axis else extent for a, extent in enumerate(result.shape)]
+                    parts.append(result._box(axis, low, high).expand(shape))
+            result = parts[0].cat(*parts[1:], dim=axis) if parts else result._box(axis, 0, 0)
+        return result
+
+    def as_value(self) -> Self:
+        """The same value as a tensor of its own: writing into one of them does not change the other."""
+        raise NotImplementedError
 
     def _box(self, axis: int, low: int, high: int) -> Self:
         """`self[low:high]` along one axis."""
@@ -255,7 +276,7 @@ class RearrangeMixin(MathMixin):
         base = (1,) * (len(times) - self.ndim) + self.shape
         spread = self.reshape([s for size in base for s in (1, size)])
         spread = spread.expand([s for time, size in zip(times, base) for s in (time, size)])
-        return spread.reshape([time * size for time, size in zip(times, base)])
+        return spread.reshape([time * size for time, size in zip(times, base)]).as_value()
 
     def repeat_interleave(self, repeats: Any, dim: int | None = None, output_size: int | None = None) -> Self:
         """Repeat each element along `dim` (flattened when None).
@@ -283,7 +304,7 @@ class RearrangeMixin(MathMixin):
             raise ArgumentError(f"repeat_interleave: output_size is {output_size}, not {shape[axis] * repeats}")
         spread = source.reshape(shape[: axis + 1] + (1,) + shape[axis + 1 :])
         spread = spread.expand(shape[: axis + 1] + (repeats,) + shape[axis + 1 :])
-        return spread.reshape(shape[:axis] + (shape[axis] * repeats,) + shape[axis + 1 :])
+        return spread.reshape(shape[:axis] + (shape[axis] * repeats,) + shape[axis + 1 :]).as_value()
 
     def repeated_each(self, repeats: Any, axis: int, output_size: int | None) -> Self:
         """Each position of an axis repeated as often as its number in `repeats` says."""
@@ -301,9 +322,11 @@ class RearrangeMixin(MathMixin):
         dim_list = dims if isinstance(dims, (tuple, list)) else (dims,)
         if len(shift_list) != len(dim_list):
             raise ArgumentError(f"roll: {len(shift_list)} shifts for {len(dim_list)} dims")
-        result = self
+        result = self.as_value()
         for shift, dim in zip(shift_list, dim_list):
             axis = axis_number(dim, self.ndim, "roll")
+            if not self.ndim:
+                raise IndexingError("roll: a tensor without axes has no axis to shift along; leave dims out")
             size = self.shape[axis]
             cut = size - shift % size if size else 0
             if 0 < cut < size:
@@ -357,6 +380,8 @@ class RearrangeMixin(MathMixin):
         size, step = integer(size, "unfold", "size", 1), integer(step, "unfold", "step", 1)
         if size > (self.shape[axis] if self.shape else 1):
             raise ShapeError(f"unfold: windows of {size} do not fit axis {axis} of shape {self.shape}")
+        if not self.ndim:
+            return self.reshape(1)
         spread = self.unsqueeze(-1).expand(self.shape + (size,))
         return spread.window(axis, self.ndim, step)
 
@@ -371,6 +396,9 @@ class RearrangeMixin(MathMixin):
         [1, 2, 3]
         """
         parts: list[Self] = list(members(self, args, "cat"))
+        parts = list(parts[0].same_dtype(parts[1:]))
+        # A vector without elements joins with anything, as the start of a list that grows.
+        parts = [p for p in parts if p.shape != (0,)] or parts[:1]
         axis = axis_number(dim, parts[0].ndim, "cat")
         first = parts[0].shape
         for part in parts[1:]:
@@ -386,10 +414,9 @@ class RearrangeMixin(MathMixin):
                 f"cat: a size on axis {axis} of {first} and the others is known only at launch, so that where the next "
                 "one begins is not fixed; write both into one tensor of fixed size instead, as in x[n : n + 4] = part"
             )
-        filled = [p for p in parts if p.shape[axis]] or parts[:1]
-        parts = list(filled[0].same_dtype(filled[1:]))
+        parts = [p for p in parts if p.shape[axis]] or parts[:1]
         if len(parts) == 1:
-            return parts[0]
+            return parts[0].as_value()
         # Many parts are joined in groups first: a kernel looks at every part it joins for each element.
         while len(parts) > CAT_WIDTH:
             groups = [parts[i : i + CAT_WIDTH] for i in range(0, len(parts), CAT_WIDTH)]

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, Self
 
 from gradlet.base.dtype import dtypes
-from gradlet.base.errors import IndexingError, ShapeError
+from gradlet.base.errors import ShapeError
 from gradlet.ops.arguments import Shape, axis_number, broadcast_shapes, integer, integers, sizes
 from gradlet.ops.joining import JoiningMixin
 from gradlet.ops.movement import operand

@@ -179,8 +179,8 @@ class UpdatesMixin(TakingMixin):
         along = axis_number(axis, self.ndim, "put_along_axis")
         if indices.ndim != self.ndim or not self.ndim:
             raise ShapeError(
-                f"put_along_axis: indices of shape {indices.shape} must have as many axes as shape {self.shape}, and one "
-                "at least"
+                f"put_along_axis: indices of shape {indices.shape} must have as many axes as shape {self.shape}, at "
+                "least one"
             )
         shape = self.shape[:along] + indices.shape[along : along + 1] + self.shape[along + 1 :]
         index = self.from_the_end(indices.broadcast_into(shape, "put_along_axis"), along)
@@ -203,7 +203,7 @@ class UpdatesMixin(TakingMixin):
             raise ArgumentError(f"masked_scatter: the mask must be bool, got {mask.dtype}")
         shape = broadcast_shapes([self.shape, mask.shape], "masked_scatter")
         chosen = mask.expand(shape).flatten()
-        old = self.expand(shape)
+        old = self.expand(shape).as_value()
         if not chosen.numel() or not operand(source, "masked_scatter", "source").numel():
             return old
         count = chosen.cast(dtypes.int64 if chosen.numel() > dtypes.int32.max else dtypes.int32).running(Op.ADD, 0)

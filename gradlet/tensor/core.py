@@ -325,8 +325,9 @@ class LazyTensor(ComposedMixin):
         [3, 2, 1]
         """
         result = super().flip(*axis)
-        if result is not self:
-            result._view = None
+        if result is self:
+            return wrap(self.uop, self._place)
+        result._view = None
         return result
 
     def reduce_axes(self, op: Op, axes: Shape) -> Self:

@@ -117,6 +117,26 @@ class Tensor(Casts, Values, Text, Exchange, Copying, Gradients, Marks, Writing, 
         """
         return Tensor.empty(*self.shape, dtype=dtype or self.dtype, device=device or self.device)
 
+    def new_empty(self, *size: Any, dtype: DType | str | None = None, device: str | None = None) -> Tensor:
+        """Memory in another shape, of this one's type and device unless others are given; contents are not set.
+
+        Raises:
+            ShapeError: a negative size.
+
+        >>> Tensor([1, 2]).new_empty(3).shape
+        (3,)
+        """
+        return Tensor.empty(*size, dtype=dtype or self.dtype, device=device or self._place)
+
+    def new_tensor(self, data: Any, dtype: DType | str | None = None, device: str | None = None) -> Tensor:
+        """Data as a tensor of its own, of this one's type and device unless others are given.
+
+        >>> Tensor([1.5]).new_tensor([1, 2]).tolist()
+        [1.0, 2.0]
+        """
+        made: Tensor = Tensor(data, device or self._place, dtype or self.dtype).clone()
+        return made
+
     @staticmethod
     def from_numpy(array: Any, device: str | None = None, copy: bool_type = True) -> Tensor:
         """A numpy array as a tensor; with `copy=False` over the array's own memory where the device can.

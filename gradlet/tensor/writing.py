@@ -70,10 +70,15 @@ class Writing(LazyTensor):
         self.uop, self._place, self._view = x.uop, x._place, None
         return self
 
+    def as_value(self) -> Self:
+        """The same value as a tensor of its own: writing into one of them does not change the other."""
+        same: Self = wrap(self.uop, self._place)
+        return same
+
     def with_part(self, view: Callable[[Any], Any], value: Any) -> Self:
         """A copy of this with `value` written into a view of it."""
         common_place(self, value, Op.WRITE)
-        copy: Any = wrap(self.uop, self._place)
+        copy: Any = self.contiguous()
         copy._write(view(copy), value)
         return copy
 
