@@ -210,15 +210,14 @@ def to_dtype(value: DType | str) -> DType:
     return found
 
 
-def promote(first: DType, second: DType) -> DType:
+def promote(first: DType, second: DType, what: str = "promote") -> DType:
     """The type two tensors meet in, as torch has it: the smallest that holds both kinds.
 
-    float16 with bfloat16 gives float32; an unsigned with a signed of the same width gives the next wider signed type;
-    uint64 with a signed integer, an error in torch, gives float32. An 8-bit float gives way to a wider float and
-    takes in bools.
+    float16 with bfloat16 gives float32; an unsigned with a signed of the same width gives the next wider signed type.
+    An 8-bit float gives way to a wider float and takes in bools. `what` is the operation that messages name.
 
     Raises:
-        DTypeError: an 8-bit float with an integer or with another 8-bit float.
+        DTypeError: uint64 with a signed integer; an 8-bit float with an integer or with another 8-bit float.
     """
     if first is second:
         return first
@@ -227,10 +226,7 @@ def promote(first: DType, second: DType) -> DType:
         return high if high.kind == "f" else dtypes.index
     if high.kind == "f":
         if high.is_float8 and low.kind != "b":
-            raise DTypeError(
-                f"{first} and {second} have no common type, as neither holds the other's values; say which is meant "
-                "with .cast(...), for example .cast(dtypes.float32)"
-            )
+            raise _no_common_type(first, second, what, "float32")
         if high is dtypes.bfloat16 and low is dtypes.float16:
             return dtypes.float32
         return high
@@ -240,7 +236,16 @@ def promote(first: DType, second: DType) -> DType:
     if signed.bits > unsigned.bits:
         return signed
     wider = {8: dtypes.int16, 16: dtypes.int32, 32: dtypes.int64}.get(unsigned.bits)
-    return wider if wider is not None else dtypes.float32
+    if wider is None:
+        raise _no_common_type(first, second, what, "int64")
+    return wider
+
+
+def _no_common_type(first: DType, second: DType, what: str, example: str) -> DTypeError:
+    return DTypeError(
+        f"{what}: {first} and {second} have no common type, as none holds the values of both; say which is meant with "
+        f".cast(...), for example .cast(dtypes.{example})"
+    )
 
 
 def accumulator(dtype: DType) -> DType:

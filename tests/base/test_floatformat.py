@@ -99,7 +99,7 @@ def test_promotion_of_8_bits(name: str) -> None:
         if other is own or other.is_bool:
             assert promote(own, other) is promote(other, own) is own
         elif other.is_float8 or other.is_int:
-            with pytest.raises(DTypeError, match=r"no common type.*\.cast\("):
+            with pytest.raises(DTypeError, match=r"have no common type.*\.cast\("):
                 promote(other, own)
         else:
             assert promote(own, other) is promote(other, own) is other

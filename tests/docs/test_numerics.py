@@ -7,7 +7,7 @@ import math
 import pytest
 
 from gradlet import Tensor, dtypes
-from gradlet.base.errors import IndexingError
+from gradlet.base.errors import DTypeError, IndexingError
 
 DEVICES = ("CPU", "PYTHON")
 NAN, INF = float("nan"), float("inf")
@@ -24,7 +24,8 @@ def test_python_numbers_do_not_widen() -> None:
 def test_two_tensors_meet() -> None:
     half, brain = Tensor([1.0], dtype="float16"), Tensor([1.0], dtype="bfloat16")
     assert (half + brain).dtype is dtypes.float32
-    assert (Tensor([1], dtype="uint64") + Tensor([1], dtype="int32")).dtype is dtypes.float32
+    with pytest.raises(DTypeError, match="uint64 and dtypes.int32 have no common type"):
+        Tensor([1], dtype="uint64") + Tensor([1], dtype="int32")
     assert (Tensor([1], dtype="uint8") + Tensor([1], dtype="int8")).dtype is dtypes.int16
 
 
