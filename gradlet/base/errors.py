@@ -7,8 +7,10 @@ GradletError
 │   ├── IndexingError    (also an IndexError)
 │   ├── ArgumentError    (also a ValueError)
 │   ├── DeviceError      (also a RuntimeError)
+│   ├── ExchangeError    (also a BufferError): memory that cannot be shared with another library
 │   ├── SettingError     (also a ValueError): a bad environment variable or Context value
 │   ├── FileFormatError  (also a ValueError): a truncated, hostile or unknown file
+│   ├── DownloadError    (also an OSError): a file could not be loaded from the network
 │   ├── GradientError    (also a RuntimeError)
 │   ├── JitError         (also a RuntimeError)
 │   └── MissingExtraError (also an ImportError): an optional dependency is not installed
@@ -47,12 +49,20 @@ class DeviceError(UserError, RuntimeError):
     """A device is unknown, unavailable, out of memory, or operands live on different devices."""
 
 
+class ExchangeError(UserError, BufferError):
+    """Memory cannot be shared with another library as it was asked for."""
+
+
 class SettingError(UserError, ValueError):
     """An environment variable or Context value is not one of the allowed ones."""
 
 
 class FileFormatError(UserError, ValueError):
     """A file is truncated, hostile, or of an unknown format."""
+
+
+class DownloadError(UserError, OSError):
+    """A file could not be loaded from the network, or is not what was asked for."""
 
 
 class GradientError(UserError, RuntimeError):

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError
@@ -84,6 +84,20 @@ class Buffer:
         else:
             buffer._address = address
             buffer._owner = view
+        return buffer
+
+    @staticmethod
+    def at(device: str, dtype: DType, size: int, address: int, owner: object) -> Buffer:
+        """A buffer over host memory at an address, which `owner` keeps alive. The device must use host memory.
+
+        Raises:
+            ArgumentError: the address is no multiple of the element size.
+        """
+        if address % dtype.itemsize:
+            raise ArgumentError(f"address {address:#x} is no multiple of {dtype.itemsize}, the size of a {dtype.name}")
+        buffer = Buffer(device, dtype, size)
+        buffer._address = address
+        buffer._owner = (owner,)  # something even where nobody is named: the memory is never ours
         return buffer
 
     @property
@@ -216,3 +230,45 @@ def buffer_of(node: UOp) -> Buffer:
         arg: BufferArg = node.arg
         found = _buffers[node] = Buffer(arg.device, node.dtype, arg.size)
     return found
+
+
+# Memory that somebody outside sees, with how many do: it is read, and never written in place.
+_seen: Final[WeakKeyDictionary[UOp, int]] = WeakKeyDictionary()
+
+
+def protect(node: UOp) -> None:
+    """Never write into the memory of a BUFFER node: it is somebody else's."""
+    _seen[node] = _seen.get(node, 0) + 1
+
+
+def protected() -> list[UOp]:
+    """The BUFFER nodes whose memory somebody outside sees."""
+    return list(_seen) if _seen else []
+
+
+class Lease:
+    """Somebody outside looks at the memory of a BUFFER node: it stays, and is not written, while this object lives."""
+
+    __slots__ = ("_node", "buffer")
+
+    def __init__(self, node: UOp) -> None:
+        self.buffer = buffer_of(node)
+        self._node = ref(node)
+        protect(node)
+
+    def view(self) -> memoryview:
+        """The bytes, read-only. The view keeps the lease alive."""
+        if self.buffer.nbytes == 0:
+            return memoryview(b"")
+        allocator = Device[self.buffer.device].allocator
+        return allocator.view(self.buffer.address, self.buffer.nbytes, self).toreadonly()
+
+    def __del__(self) -> None:
+        node = self._node()
+        if node is None or sys.is_finalizing():
+            return
+        count = _seen.get(node, 1) - 1
+        if count:
+            _seen[node] = count
+        else:
+            _seen.pop(node, None)

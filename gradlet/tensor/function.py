@@ -18,7 +18,7 @@ from gradlet.engine import execute
 from gradlet.engine.capture import CapturedProgram, CaptureRecorder
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import Op
-from gradlet.runtime.buffer import buffer_of, new_buffer_node
+from gradlet.runtime.buffer import buffer_of, new_buffer_node, protected
 from gradlet.tensor import random_state, symbolic
 from gradlet.tensor.guards import SIMPLE, Guards
 from gradlet.tensor.tensor import Tensor
@@ -497,6 +497,7 @@ def _save_from_overwriting(
                 held.add(base)
         else:
             held.update(n for n in toposort((node,)) if n in targets)
+    held.update(node for node in protected() if node in targets)  # somebody outside reads these
     moved = []
     for node in held:
         slot = targets[node]

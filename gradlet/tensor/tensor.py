@@ -28,19 +28,18 @@ from gradlet.tensor import hostdata, random_state, symbolic, variable_index
 from gradlet.tensor.casts import Casts
 from gradlet.tensor.copying import Copying
 from gradlet.tensor.core import LazyTensor, adopt, from_host, wrap
-from gradlet.tensor.exchange import Exchange, from_foreign, shares_memory
+from gradlet.tensor.exchange import from_foreign, shares_memory
 from gradlet.tensor.gradient import Gradients
 from gradlet.tensor.marks import Marks
 from gradlet.tensor.nodes import node_cast, place_of
 from gradlet.tensor.text import Text
-from gradlet.tensor.values import Values
 from gradlet.tensor.writing import Writing
 
 # The names of the variables that constants and random draws stand on.
 RESERVED_NAMES: Final = re.compile(r"(const|draw|seed)\d+[ab]?|never")
 
 
-class Tensor(Casts, Values, Text, Exchange, Copying, Gradients, Marks, Writing, public=True):
+class Tensor(Casts, Text, Copying, Gradients, Marks, Writing, public=True):
     """A lazy multi-dimensional array.
 
     Args:
