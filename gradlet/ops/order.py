@@ -9,6 +9,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.ops.arguments import axis_number, integer
 from gradlet.ops.index import IndexMixin
+from gradlet.ops.reduce import position_type
 
 # Up to so many values are found one after another, each as a maximum; more by merging.
 MOST_BY_MAXIMA: Final = 32
@@ -48,24 +49,41 @@ class OrderMixin(IndexMixin):
         """The same values without gradient."""
         raise NotImplementedError
 
-    def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
-        """Values in order along `dim` and their places (int64). Equal values keep their order; NaN counts as largest.
+    def sort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> tuple[Self, Self]:
+        """Values in order along `dim` and their places. Equal values keep their order; NaN counts as largest.
+
+        Args:
+            stable: every sort is; accepted so that it can be said.
+
+        Raises:
+            IndexingError: no such axis.
 
         >>> [t.tolist() for t in Tensor([3, 1, 2]).sort()]
         [[1, 2, 3], [1, 2, 0]]
         """
-        if self.ndim == 0:
-            return self, self.const_like(0, dtype=dtypes.int64)
         axis = axis_number(dim, self.ndim, "sort")
+        if self.ndim == 0:
+            return self, self.const_like(0, dtype=position_type(1))
         return self._picked(axis, self._places(axis, descending, None))
 
-    def argsort(self, dim: int = -1, descending: bool = False) -> Self:
-        """Places (int64) that put `dim` in order; see `sort`.
+    def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Self:
+        """Places that put `dim` in order; see `sort`.
+
+        Raises:
+            IndexingError: no such axis.
 
         >>> Tensor([3, 1, 2]).argsort().tolist()
         [1, 2, 0]
         """
-        return self.sort(dim, descending)[1]
+        return self.sort(dim, descending, stable)[1]
+
+    def msort(self) -> Self:
+        """Values in order along the first axis; see `sort`.
+
+        >>> Tensor([[3, 1], [2, 4]]).msort().tolist()
+        [[2, 1], [3, 4]]
+        """
+        return self.sort(0)[0]
 
     def topk(self, k: int, dim: int = -1, largest: bool = True, sorted_: bool = True) -> tuple[Self, Self]:
         """The `k` largest (or smallest) values along `dim` in order, and their places.
@@ -86,15 +104,16 @@ class OrderMixin(IndexMixin):
         return self._picked(axis, self._places(axis, largest, k))
 
     def _picked(self, axis: int, places: Self) -> tuple[Self, Self]:
+        kind = position_type(self.shape[axis])
         if 0 in places.shape:
-            return self._box(axis, 0, places.shape[axis]), places
-        return self.gather(axis, places), places
+            return self._box(axis, 0, places.shape[axis]), places.cast(kind)
+        return self.gather(axis, places), places.cast(kind)
 
     def _places(self, axis: int, descending: bool, count: int | None) -> Self:
-        """Where the first `count` (or all) elements in order are, as int64."""
+        """Where the first `count` (or all) elements in order are."""
         size = self.shape[axis]
         if size <= 1 or count == 0 or 0 in self.shape:
-            return self._box(axis, 0, size if count is None else count).const_like(0, dtype=dtypes.int64)
+            return self._box(axis, 0, size if count is None else count).const_like(0, dtype=dtypes.int32)
         values = self.detach().transpose(axis, -1)
         last = values.ndim - 1
         few = count is not None and count <= MOST_BY_MAXIMA and 4 * count <= size
@@ -135,8 +154,9 @@ class OrderMixin(IndexMixin):
         return self.cast(dtypes.uint64).lshift(32).bitwise_or(distance.cast(dtypes.uint64))
 
     def _place_of(self, size: int) -> Self:
-        """Where in a row of `size` the elements with these keys are, as int64."""
-        return self.bitwise_and((1 << 32) - 1).cast(dtypes.int64).mul(-1).add(size - 1)
+        """Where in a row of `size` the elements with these keys are."""
+        kind = dtypes.int32 if size <= dtypes.int32.max else dtypes.int64
+        return self.bitwise_and((1 << 32) - 1).cast(kind).mul(-1).add(size - 1)
 
     def _merged(self, count: int) -> Self:
         """The `count` largest keys in order: short rows, merged in pairs until one row is left."""
@@ -169,7 +189,7 @@ class OrderMixin(IndexMixin):
         width = 1 << max(1, isqrt(size // count).bit_length() - 1)
         keys = keys._with_zeros(-size % width)
         best = keys.reshape(*lead, keys.shape[-1] // width, width).max(-1).largest(count)
-        groups = best._place_of(size).cast(dtypes.int32).floordiv(width).unsqueeze(-1)
+        groups = best._place_of(size).floordiv(width).unsqueeze(-1)
         places = groups.mul(width).add(self.positions(width, self.place)).reshape(*lead, count * width)
         found = self.gather_rows(places, self.ndim - 1)._ranks(descending)._keys(places.mul(-1).add(size - 1))
         if size % width:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gradlet.base.dtype import DType, accumulator, dtypes, to_dtype
 from gradlet.base.errors import DTypeError, ShapeError
+from gradlet.base.symint import Size
 from gradlet.ops.arguments import axis_numbers
 from gradlet.ops.elementwise import ElementwiseMixin
 from gradlet.ops.movement import MovementMixin
@@ -20,6 +21,12 @@ def total_type(own: DType, asked: DType | str | None = None) -> DType:
     if asked is not None:
         return to_dtype(asked)
     return own if own.is_float or own is dtypes.uint64 else dtypes.int64
+
+
+def position_type(size: Any) -> DType:
+    """Type of positions on an axis: the default integer, int64 where that does not hold them."""
+    last = size.high if isinstance(size, Size) else size
+    return dtypes.default_int if last <= dtypes.default_int.max else dtypes.int64
 
 
 class ReduceMixin(ElementwiseMixin, MovementMixin):
@@ -109,6 +116,22 @@ class ReduceMixin(ElementwiseMixin, MovementMixin):
         """
         return self.reduce_over(Op.MIN, axis, keepdim, "min")
 
+    def amax(self, dim: Axis = None, keepdim: bool = False) -> Self:
+        """Same as `max`: the largest elements over `dim`; ties share the gradient.
+
+        >>> Tensor([[1, 9], [3, 4]]).amax((0, 1)).item()
+        9
+        """
+        return self.reduce_over(Op.MAX, dim, keepdim, "amax")
+
+    def amin(self, dim: Axis = None, keepdim: bool = False) -> Self:
+        """Same as `min`: the smallest elements over `dim`; ties share the gradient.
+
+        >>> Tensor([[1, 9], [3, 4]]).amin((0, 1)).item()
+        1
+        """
+        return self.reduce_over(Op.MIN, dim, keepdim, "amin")
+
     def any(self, axis: Axis = None, keepdim: bool = False) -> Self:
         """Whether any element is not zero.
 
@@ -125,13 +148,22 @@ class ReduceMixin(ElementwiseMixin, MovementMixin):
         """
         return self.cast(dtypes.bool).reduce_over(Op.MIN if self.numel() else Op.MUL, axis, keepdim, "all")
 
-    def mean(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    def mean(self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None) -> Self:
         """Average over `axis`, all axes by default. The mean of integers is a float; of nothing NaN.
+
+        Args:
+            dtype: float type of the result, in which the sum is also carried.
+
+        Raises:
+            IndexingError: no such axis.
+            DTypeError: `dtype` is no float type.
 
         >>> Tensor([1.0, 2.0, 6.0]).mean().item()
         3.0
         """
-        own = self.dtype
+        own = self.dtype if dtype is None else to_dtype(dtype)
+        if dtype is not None and not own.is_float:
+            raise DTypeError(f"mean: the mean of {self.dtype} does not fit {own}; use a float type")
         result = own if own.is_float else dtypes.default_float
         carrier = accumulator(result)
         shape = self.shape

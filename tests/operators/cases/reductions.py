@@ -37,6 +37,11 @@ def torch_axes(function: Callable[..., Any], axis: Any, ndim: int, keepdim: bool
     return run
 
 
+def with_places(result: Any) -> tuple[Any, Any]:
+    """torch's values and places; ours are of the default integer type."""
+    return result[0], result[1].int()
+
+
 def reduce_case(name: str, theirs: Callable[..., Any], dtypes: tuple[str, ...], **rest: Any) -> None:
     for label, axis in AXES.items():
         for keepdim in (False, True) if label in ("all", "pair") else (False,):
@@ -113,7 +118,7 @@ for _name in ("argmax", "argmin"):
             Case(
                 f"{_name}-{_axis}",
                 lambda x, n=_name, a=_axis: getattr(x, n)(a),
-                lambda x, n=_name, a=_axis: getattr(torch, n)(x, a),
+                lambda x, n=_name, a=_axis: getattr(torch, n)(x, a).int(),
                 [[In((5, 7))], [In((1, 1))], [In((3, 40), layout="transposed")]],
                 ("float32", "int32", "uint8"),
                 grad=False,
@@ -123,7 +128,7 @@ for _name in ("argmax", "argmin"):
         Case(
             f"{_name}-keepdim",
             lambda x, n=_name: getattr(x, n)(0, keepdim=True),
-            lambda x, n=_name: getattr(torch, n)(x, 0, keepdim=True),
+            lambda x, n=_name: getattr(torch, n)(x, 0, keepdim=True).int(),
             [[In((5, 7))]],
             grad=False,
         )
@@ -229,20 +234,18 @@ CASES.append(
     Case(
         "cummax",
         lambda x: x.cummax(0),
-        lambda x: torch.cummax(x, 0).values,
-        [[In((50, 2))]],
+        lambda x: with_places(torch.cummax(x, 0)),
+        [[In((50, 2))], [In((20, 3), step=1.0)]],
         ("float32", "int32"),
-        grad=False,
     )
 )
 CASES.append(
     Case(
         "cummin",
         lambda x: x.cummin(0),
-        lambda x: torch.cummin(x, 0).values,
-        [[In((50, 2))]],
+        lambda x: with_places(torch.cummin(x, 0)),
+        [[In((50, 2))], [In((20, 3), step=1.0)]],
         ("float32", "int32"),
-        grad=False,
     )
 )
 for _descending in (False, True):
@@ -250,7 +253,7 @@ for _descending in (False, True):
         Case(
             f"sort-{_descending}",
             lambda x, d=_descending: x.sort(1, d),
-            lambda x, d=_descending: tuple(torch.sort(x, dim=1, descending=d, stable=True)),
+            lambda x, d=_descending: with_places(torch.sort(x, dim=1, descending=d, stable=True)),
             [[In((3, 7))], [In((2, 8), step=1.0)], [In((1, 1))], [In((2, 33), -99, 99)]],
             ("float32", "int32"),
             grad=True,
@@ -269,18 +272,18 @@ CASES.append(
     Case(
         "argsort",
         lambda x: x.argsort(0),
-        lambda x: torch.argsort(x, dim=0, stable=True),
+        lambda x: torch.argsort(x, dim=0, stable=True).int(),
         [[In((9, 2))]],
         ("float32", "int32"),
         grad=False,
     )
 )
-CASES.append(Case("topk", lambda x: x.topk(3, 1), lambda x: tuple(torch.topk(x, 3, 1)), [[In((3, 10))]]))
+CASES.append(Case("topk", lambda x: x.topk(3, 1), lambda x: with_places(torch.topk(x, 3, 1)), [[In((3, 10))]]))
 CASES.append(
     Case(
         "topk-smallest",
         lambda x: x.topk(2, 0, largest=False),
-        lambda x: tuple(torch.topk(x, 2, 0, largest=False)),
+        lambda x: with_places(torch.topk(x, 2, 0, largest=False)),
         [[In((9, 2))]],
     )
 )
