@@ -42,11 +42,18 @@ def own_derivatives(order: Sequence[UOp], wanted: set[UOp], walk: Walk) -> dict[
     for node in order:
         if node.op is not Op.DERIVATIVE:
             continue
-        if node.arg.rule is not None:
+        if node.arg.takes_inputs:
+            found[node] = CustomGradient(node.src[1:], _of_inputs(node))
+        elif node.arg.rule is not None:
             found[node] = CustomGradient(node.src[1:], node.arg.rule)
         else:
             found[node] = _checkpoint(node, wanted, walk)
     return found
+
+
+def _of_inputs(node: UOp) -> NodeRule:
+    """The rule of a function of its inputs."""
+    return lambda gradient: node.arg.rule(gradient, *node.src[1:])  # type: ignore[no-any-return]
 
 
 def _checkpoint(node: UOp, wanted: set[UOp], walk: Walk) -> CustomGradient:

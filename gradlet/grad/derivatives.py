@@ -30,7 +30,17 @@ from gradlet.grad.shapes import (
 )
 from gradlet.graph.extents import extents, fill
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import DeviceArg, GatherArg, LimitArg, Op, ReduceAxesArg, ScanArg, ScatterArg, batch_axes
+from gradlet.ops.op import (
+    DerivativeArg,
+    DeviceArg,
+    GatherArg,
+    LimitArg,
+    Op,
+    ReduceAxesArg,
+    ScanArg,
+    ScatterArg,
+    batch_axes,
+)
 
 Rule = Callable[[UOp, UOp], UOp]  # (node, gradient of the node) -> gradient of one source
 
@@ -247,8 +257,15 @@ def _product(source: UOp, axes: Shape, grad: UOp) -> UOp:
 
 
 def _stored(node: UOp) -> UOp:
-    """Each level reads the one before twice: evaluated inside one kernel that would double the work at every level."""
-    return mk(Op.CONTIGUOUS, node.dtype, (node,), None)
+    """Each level reads the one before twice: evaluated inside one kernel that would double the work at every level.
+
+    Its gradient is read twice at the next level as well, and so is stored too.
+    """
+    memory = mk(Op.CONTIGUOUS, node.dtype, (node,), None)
+    return mk(Op.DERIVATIVE, node.dtype, (memory, node), _STORED)
+
+
+_STORED: Final = DerivativeArg("stored", lambda grad: (_stored(grad),))
 
 
 # rows by index

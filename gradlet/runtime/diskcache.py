@@ -22,9 +22,12 @@ FORMAT: Final = 1
 MAGIC: Final = b"gradlet\x01"
 DIGEST_BYTES: Final = 16
 MAX_BYTES: Final = 512 * 1024 * 1024
-# The size is looked at once in so many writes of a process, and then brought down to this share of the limit.
-PRUNE_EVERY: Final = 64
+# The size is looked at once in so many writes of a process, and at its first write unless some process did in the last
+# so many seconds: looking reads the size of every entry. It is then brought down to this share of the limit.
+PRUNE_EVERY: Final = 256
+PRUNE_SECONDS: Final = 3600.0
 PRUNE_TO: Final = 0.75
+PRUNED: Final = "pruned"  # a file whose time is that of the last look
 TEMPORARY: Final = ".new-"
 # A file left by a killed writer is removed when it is this old.
 STALE_SECONDS: Final = 3600.0
@@ -105,7 +108,7 @@ def put(name: str, content: bytes) -> bool:
                 os.unlink(temporary)
         return False
     _writes += 1
-    if _writes % PRUNE_EVERY == 1:
+    if _writes % PRUNE_EVERY == 0 or (_writes == 1 and not _pruned_lately()):
         prune()
     return True
 
@@ -130,6 +133,9 @@ def prune(max_bytes: int | None = None) -> None:
     """Remove the entries that were not used for the longest time until the rest is below the limit."""
     limit = MAX_BYTES if max_bytes is None else max_bytes
     now = time.time()
+    with contextlib.suppress(OSError):
+        folder().mkdir(parents=True, exist_ok=True)
+        (folder() / PRUNED).touch()
     files = []
     for path, size, modified in _entries():
         if path.name.startswith(TEMPORARY):
@@ -147,6 +153,13 @@ def prune(max_bytes: int | None = None) -> None:
         total -= size
         if total <= limit * PRUNE_TO:
             return
+
+
+def _pruned_lately() -> bool:
+    try:
+        return time.time() - (folder() / PRUNED).stat().st_mtime < PRUNE_SECONDS
+    except OSError:
+        return False
 
 
 def _path(name: str) -> Path:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from gradlet.base.errors import GradientError, ShapeError
+from gradlet.base.errors import ArgumentError, GradientError, ShapeError
 from gradlet.grad.backward import gradients
 from gradlet.ops.movement import operand
 from gradlet.ops.op import SCALAR_LEAVES
 from gradlet.tensor.core import LazyTensor, wrap
+
+
+UNUSED: Final = ("error", "none", "zero")
 
 
 class Gradients(LazyTensor):
@@ -52,15 +55,17 @@ class Gradients(LazyTensor):
             )
         return self
 
-    def gradient(self, *targets: Any, gradient: Any = None) -> list[Any]:
-        """The gradients of this with respect to the targets.
+    def gradient(self, *targets: Any, gradient: Any = None, unused: str = "error") -> list[Any]:
+        """The gradients of this with respect to the targets: `d sum(gradient * this) / d target`.
 
         Args:
             targets: float tensors that this depends on.
             gradient: gradient of this tensor itself, shaped like it; 1 when None, for one element.
+            unused: what stands for a target that this does not depend on: "error", "none" (None) or "zero".
 
         Raises:
-            GradientError: this is not a float, or does not depend on a target.
+            GradientError: this is not a float, or does not depend on a target and `unused` is "error".
+            ArgumentError: another `unused`.
             DTypeError: a target that is no tensor.
             ShapeError: `gradient` does not have this one's shape.
 
@@ -68,14 +73,19 @@ class Gradients(LazyTensor):
         >>> (x * x).sum().gradient(x)[0].tolist()
         [6.0]
         """
+        if unused not in UNUSED:
+            raise ArgumentError(f"gradient: unused {unused!r} is not one of {', '.join(UNUSED)}")
         results = self._gradients(targets, gradient)
         for position, result in enumerate(results):
-            if result is None and targets[position].numel() == 0:
+            if result is not None or unused == "none":
+                continue
+            if unused == "zero" or targets[position].numel() == 0:
                 results[position] = targets[position].zeros_like()
-            elif result is None:
+            else:
                 raise GradientError(
                     f"gradient: this does not depend on target {position} (shape {targets[position].shape}); a target "
-                    "that was written to or computed after this was built is another value"
+                    "that was written to or computed after this was built is another value; unused='zero' or 'none' "
+                    "accepts that"
                 )
         return results
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gradlet import Tensor
-from gradlet.base.errors import GradientError, ShapeError
+from gradlet.base.errors import ArgumentError, GradientError, ShapeError
 
 
 def test_backward_fills_and_accumulates() -> None:
@@ -100,3 +100,16 @@ def test_a_training_step_by_hand() -> None:
         w.assign(w - 0.25 * g)
         w.realize()
     assert w.tolist() == [2.75, 0.625]
+
+
+def test_what_a_value_does_not_depend_on() -> None:
+    x, y = Tensor([1.0, 2.0]), Tensor([[3.0]])
+    value = (x * x).sum()
+    with pytest.raises(GradientError, match="does not depend on target 1"):
+        value.gradient(x, y)
+    with pytest.raises(ArgumentError, match="unused 'nothing' is not one of error, none, zero"):
+        value.gradient(x, unused="nothing")
+    found, missing = value.gradient(x, y, unused="none")
+    assert found.tolist() == [2.0, 4.0] and missing is None
+    _, zero = value.gradient(x, y, unused="zero")
+    assert zero.shape == (1, 1) and zero.tolist() == [[0.0]]
