@@ -11,7 +11,6 @@ from gradlet.ops.movement import operand
 from gradlet.ops.op import SCALAR_LEAVES
 from gradlet.tensor.core import LazyTensor, wrap
 
-
 UNUSED: Final = ("error", "none", "zero")
 
 
