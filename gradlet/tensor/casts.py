@@ -10,6 +10,7 @@ from typing import Any, Self
 from gradlet.base.dtype import DType, dtypes, to_dtype
 from gradlet.base.errors import ShapeError
 from gradlet.graph.node import mk
+from gradlet.ops.movement import operand
 from gradlet.ops.op import Op
 from gradlet.tensor.core import LazyTensor, wrap
 from gradlet.tensor.nodes import no_leaf
@@ -112,6 +113,58 @@ class Casts(LazyTensor):
         dtypes.int16
         """
         return self.cast(dtypes.int16)
+
+    def byte(self) -> Self:
+        """Cast to uint8.
+
+        >>> Tensor([1]).byte().dtype
+        dtypes.uint8
+        """
+        return self.cast(dtypes.uint8)
+
+    def char(self) -> Self:
+        """Cast to int8.
+
+        >>> Tensor([1]).char().dtype
+        dtypes.int8
+        """
+        return self.cast(dtypes.int8)
+
+    def type(self, dtype: DType | str | None = None) -> Any:
+        """The type of the elements, or, with a `dtype`, the values in that type.
+
+        >>> Tensor([1]).type("int8").type()
+        dtypes.int8
+        """
+        return self.dtype if dtype is None else self.cast(dtype)
+
+    def type_as(self, other: Self) -> Self:
+        """Cast to the type of another tensor.
+
+        >>> Tensor([1]).type_as(Tensor([0.5])).dtype
+        dtypes.float32
+        """
+        return self.cast(operand(other, "type_as", "other").dtype)
+
+    # every tensor is real
+    @property
+    def real(self) -> Self:
+        """The real part: the tensor itself, as there are no complex numbers.
+
+        >>> Tensor([1.5]).real.tolist()
+        [1.5]
+        """
+        return self
+
+    def conj(self) -> Self:
+        """The complex conjugate: the tensor itself, as there are no complex numbers.
+
+        >>> Tensor([1.5]).conj().tolist()
+        [1.5]
+        """
+        return self
+
+    conj_physical = resolve_conj = resolve_neg = conj
 
     def bool(self) -> Self:
         """Cast to bool: True where not zero.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Self
 
+from gradlet.base.dtype import DType
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import DerivativeArg, DeviceArg, Op
 from gradlet.runtime.device import Device
@@ -94,15 +95,42 @@ class Marks(LazyTensor):
         sources = (no_leaf(node), *[i.uop for i in inputs])
         return wrap(mk(Op.DERIVATIVE, node.dtype, sources, DerivativeArg(name, node_rule)), place)
 
-    def to(self, device: str | None) -> Self:
-        """The same values on another device.
+    def to(
+        self,
+        device: str | DType | LazyTensor | None = None,
+        dtype: DType | str | None = None,
+        non_blocking: bool = False,
+        copy: bool = False,
+    ) -> Self:
+        """The same values on another device, in another type, or both.
+
+        Args:
+            device: name of a device; None for the default one, or, with a `dtype`, for the one where they are. As in
+                torch a type may stand here, `x.to(dtypes.float16)`, or a tensor, whose type and device are meant.
+            dtype: type to cast to.
+            non_blocking: nothing ever waits here.
+            copy: whether the result has memory of its own even where nothing changes.
 
         Raises:
             DeviceError: no such device.
+            DTypeError: no such type.
 
         >>> Tensor([1]).to("CPU").device
         'CPU'
+        >>> Tensor([1]).to(dtypes.float16).dtype
+        dtypes.float16
         """
+        if isinstance(device, DType):
+            device, dtype = None, device
+        elif isinstance(device, LazyTensor):
+            dtype = device.dtype
+            device = device._place
+        result = self if dtype is None else self.cast(dtype)
+        if device is not None or dtype is None:
+            result = result._moved(device)
+        return result.contiguous() if copy else result
+
+    def _moved(self, device: str | None) -> Self:
         target = Device.canonicalize(device)
         if self._place == target or (self._place is None and foreign(target) is None):
             return self
