@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
 from typing import Any, ClassVar, Final, Self
 from weakref import ref
 
-from gradlet.base.dtype import DType, dtypes, promote, to_dtype
+from gradlet.base.dtype import DType, accumulator, dtypes, promote, to_dtype
 from gradlet.base.errors import DeviceError, DTypeError
 from gradlet.base.symint import Size
 from gradlet.engine import execute
+from gradlet.grad.functions import function
 from gradlet.graph.allocation import counter_node
 from gradlet.graph.extents import HAS_LIMIT, extents, fill
 from gradlet.graph.node import UOp, mk
@@ -30,17 +30,14 @@ from gradlet.ops.op import (
     ScatterArg,
     ShapeArg,
     ShrinkArg,
-    VariableArg,
     identity_element,
 )
 from gradlet.runtime.buffer import Buffer, bind, buffer_of, new_buffer_node, protect
 from gradlet.runtime.device import Device
-from gradlet.tensor import hostdata, random_state, symbolic, writes
-from gradlet.tensor.nodes import no_leaf, node_cast, number_node, place_of, spread, type_for_integer
+from gradlet.tensor import hostdata, random_state, signs, symbolic, writes
+from gradlet.tensor.nodes import distinct, no_leaf, node_cast, number_node, place_of, spread, type_for_integer
 
 _CONST: Final = Op.CONST
-_BIND: Final = Op.BIND
-_VARIABLE: Final = Op.VARIABLE
 _RESHAPE: Final = Op.RESHAPE
 _EXPAND: Final = Op.EXPAND
 _CAST: Final = Op.CAST
@@ -61,8 +58,8 @@ _new: Final = object.__new__
 _live: Final[set[ref[Any]]] = set()
 _live_add: Final = _live.add
 _live_discard: Final = _live.discard
-_unique: Final = count(1).__next__
 _counters: Final[dict[str, Any]] = {}
+_tables: Final[dict[tuple[tuple[int, ...], DType, str], Any]] = {}
 _class: Any = None
 
 
@@ -208,7 +205,9 @@ class LazyTensor(ComposedMixin):
             place = common_place(self, other, op)
         dtype = a.dtype
         if b.dtype is not dtype:
-            dtype = promote(dtype, b.dtype)
+            if signs.is_needed(op, dtype, b.dtype):
+                return signs.compare(op, self, other)  # type: ignore[no-any-return]
+            dtype = promote(dtype, b.dtype, op.name.lower())
             a, b = node_cast(a, dtype), node_cast(b, dtype)
         if dtype.kind == "f":
             if _BITS >> op & 1:
@@ -244,7 +243,7 @@ class LazyTensor(ComposedMixin):
         place = common_place(self, if_true, Op.WHERE)
         if if_false._place is not place:
             place = common_place(if_false, if_true if if_true._place is not None else self, Op.WHERE)
-        dtype = promote(if_true.dtype, if_false.dtype)
+        dtype = promote(if_true.dtype, if_false.dtype, "where")
         nodes = (condition.uop, node_cast(if_true.uop, dtype), node_cast(if_false.uop, dtype))
         symbolic.check_sizes(nodes, Op.WHERE)
         shapes = [n.shape for n in nodes]
@@ -270,7 +269,7 @@ class LazyTensor(ComposedMixin):
         kinds = [dtypes.of(v) for v in (x, y) if isinstance(v, (bool, int, float))]
         if len(kinds) < 2:
             return self._where(self.coerce(x), self.coerce(y))
-        dtype = promote(*kinds)
+        dtype = promote(kinds[0], kinds[1], "where")
         return self._where(wrap(UOp.const(dtype, x), None), wrap(UOp.const(dtype, y), None))
 
     def move(self, op: Op, arg: Any) -> Self:
@@ -348,11 +347,7 @@ class LazyTensor(ComposedMixin):
             return wrap(symbolic.with_shape(whole.uop, shape), whole._place)
         node = UOp.const(dtype, value)
         if own and dtype.kind == "f":
-            # Equal constants are one node, and a gradient could not tell their uses apart. Adding a variable that is
-            # always 0 tells them apart, and is nothing once bounds are known.
-            variable = mk(_VARIABLE, dtypes.index, (), VariableArg(f"const{_unique()}", 0, 0))
-            zero = mk(_BIND, dtypes.index, (variable, UOp.const(dtypes.index, 0)), None)
-            node = mk(Op.ADD, dtype, (mk(_CAST, dtype, (zero,), None), node), None)
+            node = distinct(node)
         place = foreign(device)
         if place is not None:
             node = computed_on(place, spread(node, (), (), True))
@@ -368,6 +363,16 @@ class LazyTensor(ComposedMixin):
             buffer_of(node).copyin(hostdata.pack(range(COUNTER), dtypes.int32))
             table = _counters[name] = wrap(node, name)
         return table.shrink(((0, size),))
+
+    @classmethod
+    def fixed_table(cls, values: tuple[int, ...], dtype: DType, device: str | None) -> Self:
+        """Numbers that are always the same, in memory that is filled once a device; also inside a jitted function."""
+        name = Device.DEFAULT if device is None else Device.canonicalize(device)
+        key = (values, dtype, name)
+        table = _tables.get(key)
+        if table is None:
+            table = _tables[key] = in_memory(hostdata.pack(values, dtype), dtype, (len(values),), name, True)
+        return table
 
     @classmethod
     def next_draw(cls) -> tuple[Self, Self, Self]:
@@ -453,6 +458,24 @@ class LazyTensor(ComposedMixin):
     def __ne__(self, other: object) -> Any:
         return self.ne(other) if is_operand(other) else NotImplemented
 
+    def elementary(self, name: str, *others: Any) -> Self:
+        """A function of `grad/functions` of this and others: 16-bit floats are widened and the result rounded once.
+
+        Raises:
+            ShapeError: shapes that do not broadcast.
+            DTypeError: types that have no float form.
+            DeviceError: operands on different devices.
+        """
+        tensors = self.same_float(name).same_dtype(others)
+        own = tensors[0].dtype
+        nodes = tuple([node_cast(t.uop, accumulator(own)) for t in tensors])
+        place = next((t._place for t in tensors if t._place is not None), None)
+        shape = nodes[0].shape
+        if others:
+            symbolic.check_sizes(nodes, Op.ADD)
+            shape = broadcast_shapes([n.shape for n in nodes], name)
+        return wrap(node_cast(function(name, *[spread(n, n.shape, shape, True) for n in nodes]), own), place)
+
     def gather_rows(self, index: Any, batch: int = 0) -> Self:
         """Rows by number along the first axis behind `batch` shared ones; 0 outside."""
         place = common_place(self, index, Op.GATHER)
@@ -518,7 +541,8 @@ def coerce_other(like: LazyTensor, value: Any) -> Any:
     if isinstance(value, Size):
         value = symbolic.size_node(value)
     if isinstance(value, UOp):
-        dtype = like.uop.dtype if like.uop.dtype.kind == "f" else promote(like.uop.dtype, dtypes.int32)
+        own = like.uop.dtype
+        dtype = own if own.kind == "f" or own is dtypes.uint64 else promote(own, dtypes.int32)
         return wrap(node_cast(value, dtype) if value.dtype.kind == "x" else value, None)
     if isinstance(value, (bool, int, float)):
         return like.coerce(
