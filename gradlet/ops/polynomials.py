@@ -183,18 +183,20 @@ class PolynomialMixin(SpecialMixin):
         degree = x.coerce(float(degree)) if isinstance(degree, int) else degree
         x = x.expand(broadcast_shapes((x.shape, degree.shape), name))
         value = kind(x, degree)
-        value = degree.eq(0.0).where(x.isnan().where(x, 1.0), value)
+        value = degree.eq(0.0).where(1.0, value)
         value = degree.lt(0.0).where(0.0, value)
         return value.with_derivative(name, [x], lambda gradient: [gradient.mul(slope(x, degree))]).cast(own)
 
     def _by_recurrence(self, name: str, n: Any, following: Recurrence) -> Self:
         degree, own = self._degree(name, n)
         x = self.same_float(name).cast(dtypes.float64)
-        before, now = x.mul(0.0), x.mul(0.0).add(1.0)
         if isinstance(degree, int):
+            before, now = x.const_like(0.0), x.const_like(1.0)
             for k in range(degree):
                 before, now = now, following(k, x, now, before)
             return (now if degree >= 0 else before).cast(own)
+        x = x.expand(broadcast_shapes((x.shape, degree.shape), name))
+        before, now = x.const_like(0.0), x.const_like(1.0)
         result = degree.lt(0.0).where(0.0, degree.eq(0.0).where(now, math.nan))
         for k in range(LARGEST_DEGREE):
             before, now = now, following(k, x, now, before)
@@ -220,6 +222,15 @@ def _odd(size: Any, multiple: Any) -> Any:
     return inside.where(angle.mul(multiple).sin(), distance.mul(multiple).sinh())
 
 
+def _near_zero(size: Any, multiple: Any, turns: int) -> Any:
+    """cos of a multiple of the angle plus a number of quarter turns, for small |x|: exact in x, which acos is not."""
+    quarters = multiple.add(float(turns))
+    quarters = quarters.sub(quarters.mul(0.25).floor().mul(4.0))
+    rest = size.lt(0.5).where(size, 0.0).asin().mul(multiple)
+    part = quarters.mul(0.5).eq(quarters.mul(0.5).floor()).where(rest.cos(), rest.sin())
+    return quarters.gt(1.0).where(part.neg(), part)
+
+
 def _signed(x: Any, degree: Any, value: Any, mirrored: Any) -> Any:
     """The value of a polynomial at x from that at |x|, and from that of its mirror image at |x|."""
     odd = degree.mul(0.5).ne(degree.mul(0.5).floor())
@@ -227,14 +238,16 @@ def _signed(x: Any, degree: Any, value: Any, mirrored: Any) -> Any:
 
 
 def _first_kind(x: Any, degree: Any) -> Any:
-    value = _even(x.abs(), degree)
+    size = x.abs()
+    value = size.lt(0.5).where(_near_zero(size, degree, 0), _even(size, degree))
     return _signed(x, degree, value, value)
 
 
 def _second_kind(x: Any, degree: Any) -> Any:
     size = x.abs()
     end = size.eq(1.0)
-    value = end.where(degree.add(1.0), _odd(size, degree.add(1.0)).fdiv(_odd(end.where(0.0, size), 1.0)))
+    sine = size.lt(0.5).where(_near_zero(size, degree.add(1.0), 3), _odd(size, degree.add(1.0)))
+    value = end.where(degree.add(1.0), sine.fdiv(_odd(end.where(0.0, size), 1.0)))
     value = size.eq(math.inf).where(math.inf, value)
     return _signed(x, degree, value, value)
 
