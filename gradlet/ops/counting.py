@@ -185,10 +185,10 @@ class CountingMixin(SelectionMixin):
             edge = x._bin_edges(asked, pair, what)
             edges.append(edge)
             count = edge.shape[0] - 1
+            first, last = edge._box(0, 0, 1), edge._box(0, count, count + 1)
             found = edge._bisect(x, True).add(-1)
-            at_end = x.eq(edge._box(0, count, count + 1))
-            found = at_end.where(count - 1, found)
-            within = found.lt(count).bitwise_and(found.lt(0).logical_not())
+            found = x.eq(last).where(count - 1, found)
+            within = (first <= x).bitwise_and(x <= last)
             inside = within if inside is None else inside.bitwise_and(within)
             place = found if place is None else place.mul(count).add(found)
         assert place is not None and inside is not None

@@ -220,7 +220,10 @@ class DistanceMixin(LinalgMixin, SelectionMixin):
 
         Args:
             fweights: how often each observation counts, integers.
-            aweights: the weight of each observation.
+            aweights: the weight of each observation. Where a weight is negative, all is NaN.
+
+        Returns:
+            A matrix; for one variable a tensor without axes.
 
         Raises:
             ShapeError: more than two axes, or weights that do not fit.
@@ -248,11 +251,12 @@ class DistanceMixin(LinalgMixin, SelectionMixin):
             lost: Any = correction
             if aweights is not None and correction:
                 lost = weights.mul(aweights).sum().fdiv(total).mul(correction)
-            divisor = total.sub(lost).maximum(0.0)
+            # A negative weight means nothing, and known are the weights only when the kernel runs.
+            divisor = weights.lt(0.0).any().where(math.nan, total.sub(lost).maximum(0.0))
             gap = rows.sub(rows.mul(weights).sum(1, True).fdiv(total))
             scaled = gap.mul(weights)
         result = scaled.matmul(gap.transpose(0, 1)).fdiv(divisor).cast(own)
-        return result if x.ndim == 2 else result.reshape(())
+        return result if rows.shape[0] > 1 else result.reshape(())
 
     def _observation_weights(
         self, fweights: Self | None, aweights: Self | None, count: int, dtype: DType

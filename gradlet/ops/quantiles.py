@@ -144,10 +144,12 @@ class QuantilesMixin(StatsMixin):
             rank = valid.lt(size).where(float(size - 1), rank)
         found = ordered._between(rank, interpolation).cast(x.dtype)
         # The axis of the fractions is the last one now; it becomes the first, and the reduced axis has size 1.
+        end = x.ndim - 1
         if dim is None or x.ndim == 0:
             kept = found.reshape((-1, *(1,) * x.ndim)) if keepdim else found.reshape(-1)
         else:
-            kept = found.unsqueeze(-1).transpose(axis, -2).permute([x.ndim, *range(x.ndim)])
+            order = [end + 1 if a == axis else axis if a == end else a for a in range(x.ndim)]
+            kept = found.unsqueeze(-1).permute([end, *order])
             kept = kept if keepdim else kept.squeeze(axis + 1)
         return kept if several else kept.squeeze(0)
 
@@ -180,10 +182,11 @@ class QuantilesMixin(StatsMixin):
         elif interpolation == "nearest":
             rank = rank.round()
         floor = rank.floor()
-        low = wide.gather(last, floor.cast(dtypes.int32))
+        kind = dtypes.int32 if self.shape[last] <= dtypes.int32.max else dtypes.int64
+        low = wide.gather(last, floor.cast(kind))
         if interpolation in ("linear", "midpoint"):
-            high = wide.gather(last, rank.ceil().cast(dtypes.int32))
-            weight = rank.sub(floor).detach() if interpolation == "linear" else rank.const_like(0.5)
+            high = wide.gather(last, rank.ceil().cast(kind))
+            weight = rank.sub(floor) if interpolation == "linear" else rank.const_like(0.5)
             low = low.lerp(high, weight)
         return nowhere.where(math.nan, low)
 

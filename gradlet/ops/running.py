@@ -143,6 +143,8 @@ class RunningMixin(OrderMixin):
         if self.ndim == 0:
             raise ShapeError("diff: a tensor without axes has no neighbours; give it at least one axis")
         along = axis_number(dim, self.ndim, "diff")
+        if n == 0:
+            return self
         parts = [operand(part, "diff", "prepend and append") for part in (prepend, self, append) if part is not None]
         result = parts[0].cat(*parts[1:], dim=along) if len(parts) > 1 else self
         for _ in range(n):

@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError, ShapeError
-from gradlet.ops.arguments import axis_number, broadcast_shapes, integer, sizes
+from gradlet.ops.arguments import axis_number, broadcast_shapes, integer, integers
 from gradlet.ops.movement import operand
 from gradlet.ops.op import Op
 from gradlet.ops.quantiles import QuantilesMixin
@@ -87,21 +87,21 @@ class SelectionMixin(QuantilesMixin):
         batch = self.ndim - 1
         size = self.shape[-1]
         kind = dtypes.int32 if size <= dtypes.int32.max else dtypes.int64
-        found = values.const_like(0, dtype=kind)
+        low = values.const_like(0, dtype=kind)
         if 0 in values.shape or size == 0:
-            return found
-        step = 1 << (size.bit_length() - 1)
-        while step:
-            further = found.add(step)
-            element = self.gather_rows(further.add(-1), batch)
-            # Comparisons with NaN are false: the search for NaN ends behind everything.
-            behind = values.lt(element) if right else element.lt(values).logical_not()
+            return low
+        # The result lies between low and high, which halves come together.
+        high = values.const_like(size, dtype=kind)
+        for _ in range(size.bit_length()):
+            middle = low.add(high).rshift(1)
+            element = self.gather_rows(middle, batch)
+            # Written so that the search for NaN, with which comparisons are false, ends behind everything.
+            ends = values.lt(element) if right else element.lt(values).logical_not()
             if not right and values.dtype.is_float:
-                behind = behind.bitwise_and(values.eq(values))
-            inside = further.lt(size + 1)
-            found = inside.bitwise_and(behind.logical_not()).where(further, found)
-            step >>= 1
-        return found
+                ends = ends.bitwise_and(values.eq(values))
+            later = low.lt(high).bitwise_and(ends.logical_not())
+            low, high = later.where(middle.add(1), low), later.where(high, middle)
+        return low
 
     def bucketize(self, boundaries: Self, out_int32: bool = False, right: bool = False) -> Self:
         """The number of the interval that each element lies in: `boundaries[i - 1] < x <= boundaries[i]`.
@@ -313,7 +313,9 @@ class SelectionMixin(QuantilesMixin):
     def _chosen_slices(self, axis: int | None, places: Self) -> Self:
         if axis is None:
             return self.flatten()._rows_at(places)
-        return self.transpose(0, axis)._rows_at(places).transpose(0, axis)
+        rest = [a for a in range(self.ndim) if a != axis]
+        moved = self.permute([axis, *rest])._rows_at(places)
+        return moved.permute([([axis, *rest]).index(a) for a in range(self.ndim)])
 
     def _slice_keys(self, dim: int, what: str) -> tuple[int, Self]:
         """An axis, and a number for each slice along it; they are in the lexicographic order of the slices.
@@ -326,7 +328,8 @@ class SelectionMixin(QuantilesMixin):
             if count:
                 raise ShapeError(f"{what}: shape {self.shape} has no elements in its slices along axis {axis}")
             return axis, self.const_like(0, (0,), dtypes.int32)
-        ranks = self.transpose(0, axis).reshape(count, -1)._dense_ranks()
+        rest = [a for a in range(self.ndim) if a != axis]
+        ranks = self.permute([axis, *rest]).reshape(count, -1)._dense_ranks()
         kind = dtypes.int32 if count * count <= dtypes.int32.max else dtypes.int64
         while ranks.shape[1] > 1:
             odd = ranks.shape[1] % 2
@@ -353,7 +356,9 @@ class SelectionMixin(QuantilesMixin):
         """
         if not self.dtype.is_int:
             raise ArgumentError(f"unravel_index: needs integers, got {self.dtype}; cast it")
-        wanted = sizes((shape,), "unravel_index")
+        wanted = integers((shape,), "unravel_index")
+        if min(wanted, default=0) < 0:
+            raise ShapeError(f"unravel_index: a size may not be negative, got shape {wanted}")
         number = self.cast(dtypes.int64)
         kind = position_type(prod(wanted))
         result = []
