@@ -6,20 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gradlet import nn
+    from gradlet import array_api, nn
     from gradlet.base.dtype import dtypes
     from gradlet.base.settings import Context
     from gradlet.graph.node import UOp
     from gradlet.runtime.counters import GlobalCounters
     from gradlet.runtime.device import Device
     from gradlet.tensor.derivative import checkpoint, custom_gradient
+    from gradlet.tensor.exchange import from_dlpack
     from gradlet.tensor.function import TinyJit, jit
     from gradlet.tensor.tensor import Tensor, Variable
 
 __version__ = "0.1.0"
 __all__ = [
-    "Context", "Device", "GlobalCounters", "Tensor", "TinyJit", "UOp", "Variable", "checkpoint", "custom_gradient",
-    "dtypes", "jit", "nn",
+    "Context", "Device", "GlobalCounters", "Tensor", "TinyJit", "UOp", "Variable", "array_api", "checkpoint",
+    "custom_gradient", "dtypes", "from_dlpack", "jit", "nn",
 ]  # fmt: skip
 
 # Public name -> module that has it. Loaded on first use, so that importing the package costs next to nothing.
@@ -34,13 +35,14 @@ _HOMES = {
     "checkpoint": "gradlet.tensor.derivative",
     "custom_gradient": "gradlet.tensor.derivative",
     "dtypes": "gradlet.base.dtype",
+    "from_dlpack": "gradlet.tensor.exchange",
     "jit": "gradlet.tensor.function",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name == "nn":
-        return import_module("gradlet.nn")
+    if name in ("array_api", "nn"):
+        return import_module(f"gradlet.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'gradlet' has no attribute {name!r}; it has {', '.join(__all__)}")

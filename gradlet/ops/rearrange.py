@@ -9,6 +9,7 @@ from typing import Any, Final, Self, TypeVar
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from gradlet.ops.arguments import axis_number, has_size, integer, integers, pairs, sizes
+from gradlet.ops.elementcount import element_count
 from gradlet.ops.math import MathMixin
 
 PAD_MODES: Final = ("constant", "reflect", "replicate", "circular")
@@ -30,6 +31,7 @@ class RearrangeMixin(MathMixin):
         """
         return self.reshape(*shape)
 
+    @element_count
     def size(self, dim: int | None = None) -> int | tuple[int, ...]:
         """The shape, or the size of one axis.
 

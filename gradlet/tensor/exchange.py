@@ -190,13 +190,7 @@ class Exchange(Values):
         >>> x.tolist()
         [5.0, 2.0]
         """
-        execute.refuse_in_capture("from_dlpack", "make the tensor outside and pass it as an argument")
-        name = Device.canonicalize(device)
-        home = name if uses_host_memory(name) else "CPU"
-        if name != home and copy is False:
-            raise ExchangeError(f"from_dlpack: device {name} needs a copy, which copy=False forbids")
-        memory = dlpack.consume(_capsule_of(x, copy))
-        return over_memory(memory, home, copy, "from_dlpack").to(name)
+        return from_dlpack(x, device=device, copy=copy)
 
     @classmethod
     def from_blob(
@@ -306,6 +300,9 @@ class Exchange(Values):
             )
         return namespace
 
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
     def to_device(self, device: str, /, *, stream: Any = None) -> Self:
         """The same values on another device: the standard's name of `to`.
 
@@ -320,6 +317,22 @@ class Exchange(Values):
             raise ArgumentError(f"to_device: stream must be None, got {stream!r}")
         tensor: Any = self
         return tensor.to(device)
+
+
+def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Any:
+    """The memory of another library's array as a tensor: see `Tensor.from_dlpack`.
+
+    >>> import numpy as np
+    >>> from_dlpack(np.array([1, 2])).tolist()
+    [1, 2]
+    """
+    execute.refuse_in_capture("from_dlpack", "make the tensor outside and pass it as an argument")
+    name = Device.canonicalize(device)
+    home = name if uses_host_memory(name) else "CPU"
+    if name != home and copy is False:
+        raise ExchangeError(f"from_dlpack: device {name} needs a copy, which copy=False forbids")
+    memory = dlpack.consume(_capsule_of(x, copy))
+    return over_memory(memory, home, copy, "from_dlpack").to(name)
 
 
 def uses_host_memory(device: str) -> bool:
