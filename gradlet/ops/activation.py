@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from gradlet.base.errors import ArgumentError
-from gradlet.ops.arguments import number
+from gradlet.base.errors import ArgumentError, ShapeError
+from gradlet.ops.arguments import axis_number, number
 from gradlet.ops.math import MathMixin
 
 
@@ -16,8 +16,14 @@ def _not_zero(value: float, what: str, name: str) -> float:
     return value
 
 
+def _not_negative(value: float, what: str, name: str) -> float:
+    if not number(value, what, name) >= 0:
+        raise ArgumentError(f"{what}: {name} must not be negative, got {value}")
+    return value
+
+
 class ActivationMixin(MathMixin):
-    """Activation functions; integers become the default float except in `relu` and `relu6`."""
+    """Activation functions; integers become the default float except where values are only limited or replaced."""
 
     __slots__ = ()
 
@@ -57,7 +63,8 @@ class ActivationMixin(MathMixin):
         >>> Tensor([0.0]).hardsigmoid().item()
         0.5
         """
-        return self.same_float("hardsigmoid").mul(alpha).add(beta).hardtanh(0.0, 1.0)
+        x, own = self.carried_float("hardsigmoid")
+        return x.mul(alpha).add(beta).hardtanh(0.0, 1.0).cast(own)
 
     def hardswish(self) -> Self:
         """`self * relu6(self + 3) / 6`.
@@ -65,8 +72,8 @@ class ActivationMixin(MathMixin):
         >>> Tensor([3.0]).hardswish().item()
         3.0
         """
-        x = self.same_float("hardswish")
-        return x.mul(x.add(3.0).hardtanh(0.0, 6.0)).mul(1 / 6)
+        x, own = self.carried_float("hardswish")
+        return x.mul(x.add(3.0).hardtanh(0.0, 6.0)).mul(1 / 6).cast(own)
 
     def logsigmoid(self) -> Self:
         """`log(sigmoid(self))` without overflow.
@@ -74,10 +81,14 @@ class ActivationMixin(MathMixin):
         >>> round(Tensor([0.0]).logsigmoid().item(), 4)
         -0.6931
         """
-        return self.neg().softplus().neg()
+        return self.neg().elementary("softplus").neg()
 
-    def softplus(self, beta: float = 1.0) -> Self:
+    def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
         """`log(1 + exp(beta * self)) / beta` without overflow.
+
+        Args:
+            beta: how sharp the bend is.
+            threshold: where `beta * self` is above it, the result is this itself.
 
         Raises:
             ArgumentError: beta is 0 or no number.
@@ -85,9 +96,14 @@ class ActivationMixin(MathMixin):
         >>> round(Tensor([0.0]).softplus().item(), 4)
         0.6931
         """
-        x = self.same_float("softplus").mul(_not_zero(beta, "softplus", "beta"))
-        # max(x, 0) + log(1 + exp(-|x|)): both parts share the gradient at 0, which comes out as 1/2.
-        return x.maximum(0.0).add(x.abs().neg().exp().log1p()).mul(1 / beta)
+        _not_zero(beta, "softplus", "beta")
+        x, own = self.carried_float("softplus")
+        if beta == 1.0:
+            bent, scaled = x.elementary("softplus"), x
+        else:
+            scaled = x.mul(beta)
+            bent = scaled.elementary("softplus").mul(1 / beta)
+        return scaled.gt(number(threshold, "softplus", "threshold")).where(x, bent).cast(own)
 
     def silu(self) -> Self:
         """`self * sigmoid(self)`.
@@ -95,8 +111,8 @@ class ActivationMixin(MathMixin):
         >>> Tensor([0.0]).silu().item()
         0.0
         """
-        x = self.same_float("silu")
-        return x.mul(x.sigmoid())
+        x, own = self.carried_float("silu")
+        return x.mul(x.sigmoid()).cast(own)
 
     def swish(self) -> Self:
         """Same as `silu`.
@@ -118,13 +134,14 @@ class ActivationMixin(MathMixin):
         >>> Tensor([0.0]).gelu().item()
         0.0
         """
-        x = self.same_float("gelu")
+        x, own = self.carried_float("gelu")
         if approximate == "none":
-            return x.mul(x.mul(math.sqrt(0.5)).erf().add(1.0)).mul(0.5)
+            return x.mul(x.mul(math.sqrt(0.5)).erf().add(1.0)).mul(0.5).cast(own)
         if approximate != "tanh":
             raise ArgumentError(f"gelu: approximate {approximate!r} is not 'tanh' or 'none'")
         # 0.5 * (1 + tanh(z)) is sigmoid(2 z).
-        return x.mul(x.mul(2 * math.sqrt(2 / math.pi)).mul(x.mul(x).mul(0.044715).add(1.0)).sigmoid())
+        bend = x.mul(2 * math.sqrt(2 / math.pi)).mul(x.mul(x).mul(0.044715).add(1.0))
+        return x.mul(bend.sigmoid()).cast(own)
 
     def quick_gelu(self) -> Self:
         """`self * sigmoid(1.702 * self)`.
@@ -132,8 +149,8 @@ class ActivationMixin(MathMixin):
         >>> Tensor([0.0]).quick_gelu().item()
         0.0
         """
-        x = self.same_float("quick_gelu")
-        return x.mul(x.mul(1.702).sigmoid())
+        x, own = self.carried_float("quick_gelu")
+        return x.mul(x.mul(1.702).sigmoid()).cast(own)
 
     def leaky_relu(self, neg_slope: float = 0.01) -> Self:
         """This where positive, else `neg_slope` times this.
@@ -150,10 +167,10 @@ class ActivationMixin(MathMixin):
         >>> Tensor([0.0, 2.0]).elu().tolist()
         [0.0, 2.0]
         """
-        x = self.same_float("elu")
+        x, own = self.carried_float("elu")
         positive = x.gt(0.0)
         # The exponential sees no positive number, so it cannot overflow into a gradient of NaN.
-        return positive.where(x, positive.where(0.0, x).expm1().mul(alpha))
+        return positive.where(x, positive.where(0.0, x).expm1().mul(alpha)).cast(own)
 
     def celu(self, alpha: float = 1.0) -> Self:
         """`max(self, 0) + min(0, alpha * (exp(self / alpha) - 1))`.
@@ -165,9 +182,9 @@ class ActivationMixin(MathMixin):
         [0.0, 2.0]
         """
         alpha = _not_zero(alpha, "celu", "alpha")
-        x = self.same_float("celu")
+        x, own = self.carried_float("celu")
         positive = x.gt(0.0)
-        return positive.where(x, positive.where(0.0, x).mul(1 / alpha).expm1().mul(alpha))
+        return positive.where(x, positive.where(0.0, x).mul(1 / alpha).expm1().mul(alpha)).cast(own)
 
     def selu(self, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805) -> Self:
         """Scaled elu.
@@ -175,7 +192,8 @@ class ActivationMixin(MathMixin):
         >>> Tensor([0.0]).selu().item()
         0.0
         """
-        return self.elu(alpha).mul(gamma)
+        x, own = self.carried_float("selu")
+        return x.elu(alpha).mul(gamma).cast(own)
 
     def mish(self) -> Self:
         """`self * tanh(softplus(self))`.
@@ -183,8 +201,8 @@ class ActivationMixin(MathMixin):
         >>> Tensor([0.0]).mish().item()
         0.0
         """
-        x = self.same_float("mish")
-        return x.mul(x.softplus().tanh())
+        x, own = self.carried_float("mish")
+        return x.mul(x.elementary("tanh_softplus")).cast(own)
 
     def softsign(self) -> Self:
         """`self / (1 + |self|)`.
@@ -192,14 +210,100 @@ class ActivationMixin(MathMixin):
         >>> Tensor([1.0]).softsign().item()
         0.5
         """
-        x = self.same_float("softsign")
-        return x.fdiv(x.abs().add(1.0))
+        x, own = self.carried_float("softsign")
+        return x.fdiv(x.abs().add(1.0)).cast(own)
 
     def prelu(self, weight: Any) -> Self:
         """This where positive, else `weight` times this.
+
+        Args:
+            weight: number or tensor of one element, one value for each size of axis 1 (channels), or what broadcasts.
+
+        Raises:
+            ShapeError: as many values as neither axis 1 nor the last axis has.
 
         >>> Tensor([-2.0]).prelu(Tensor([0.5])).item()
         -1.0
         """
         x = self.same_float("prelu")
-        return (x <= 0).where(x.mul(weight), x)
+        slope = x.coerce(weight)
+        if slope.ndim == 1 and slope.numel() != 1 and x.ndim >= 2:
+            if x.shape[1] != slope.shape[0] and x.shape[-1] != slope.shape[0]:
+                raise ShapeError(
+                    f"prelu: {slope.shape[0]} weights for shape {x.shape}, whose axis 1 has {x.shape[1]}; give one "
+                    "weight, or one for each channel (axis 1)"
+                )
+            if x.shape[1] == slope.shape[0]:
+                slope = slope.reshape((1, -1) + (1,) * (x.ndim - 2))
+        return x.gt(0.0).where(x, x.mul(slope))
+
+    def tanhshrink(self) -> Self:
+        """`self - tanh(self)`.
+
+        >>> Tensor([0.0]).tanhshrink().item()
+        0.0
+        """
+        x, own = self.carried_float("tanhshrink")
+        return x.sub(x.tanh()).cast(own)
+
+    def threshold(self, threshold: float, value: float) -> Self:
+        """This where above `threshold`, else `value`.
+
+        Raises:
+            ArgumentError: an argument is no number.
+
+        >>> Tensor([-1.0, 2.0]).threshold(0.5, 9.0).tolist()
+        [9.0, 2.0]
+        """
+        limit = number(threshold, "threshold", "threshold")
+        return (self <= limit).where(number(value, "threshold", "value"), self)
+
+    def softshrink(self, lambd: float = 0.5) -> Self:
+        """Moved by `lambd` towards 0, and 0 within `[-lambd, lambd]`.
+
+        Raises:
+            ArgumentError: lambd is negative or no number.
+
+        >>> Tensor([-2.0, 0.1, 2.0]).softshrink().tolist()
+        [-1.5, 0.0, 1.5]
+        """
+        x, own = self.carried_float("softshrink")
+        limit = _not_negative(lambd, "softshrink", "lambd")
+        return x.gt(limit).where(x.sub(limit), x.lt(-limit).where(x.add(limit), x.mul(0.0))).cast(own)
+
+    def hardshrink(self, lambd: float = 0.5) -> Self:
+        """This outside `[-lambd, lambd]`, else 0.
+
+        Raises:
+            ArgumentError: lambd is no number.
+
+        >>> Tensor([-2.0, 0.1, 2.0]).hardshrink().tolist()
+        [-2.0, 0.0, 2.0]
+        """
+        x = self.same_float("hardshrink")
+        limit = number(lambd, "hardshrink", "lambd")
+        return ((x >= -limit) & (x <= limit)).where(0.0, x)
+
+    def glu(self, dim: int = -1) -> Self:
+        """Gated linear unit: the first half along `dim` times the sigmoid of the second.
+
+        Raises:
+            ShapeError: no axes, or the size along `dim` is odd.
+            IndexingError: no such axis.
+
+        Source: Dauphin et al. 2017, "Language modeling with gated convolutional networks".
+
+        >>> Tensor([4.0, 0.0]).glu().tolist()
+        [2.0]
+        """
+        if self.ndim == 0:
+            raise ShapeError("glu: a tensor without axes has no halves; give it an axis")
+        axis = axis_number(dim, self.ndim, "glu")
+        size = self.shape[axis]
+        if size % 2:
+            raise ShapeError(f"glu: shape {self.shape} has an odd size, {size}, on axis {axis}; it is cut in halves")
+        x, own = self.carried_float("glu")
+        whole: list[tuple[int, int] | None] = [None] * self.ndim
+        first = x.shrink([*whole[:axis], (0, size // 2), *whole[axis + 1 :]])
+        second = x.shrink([*whole[:axis], (size // 2, size), *whole[axis + 1 :]])
+        return first.mul(second.sigmoid()).cast(own)

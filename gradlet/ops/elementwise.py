@@ -24,14 +24,14 @@ class ElementwiseMixin:
         raise NotImplementedError
 
     # arithmetic
-    def add(self, x: Any, reverse: bool = False) -> Self:
-        """`self + x`, element by element; `reverse` exchanges the two.
+    def add(self, x: Any, reverse: bool = False, alpha: float = 1) -> Self:
+        """`self + alpha * x`, element by element; `reverse` exchanges the two.
 
         >>> Tensor([1, 2]).add(10).tolist()
         [11, 12]
         """
-        if reverse:
-            return self.coerce(x).add(self)
+        if reverse or alpha != 1:
+            return self.coerce(x).add(self, alpha=alpha) if reverse else self.add(self.coerce(x).mul(alpha))
         return self.alu(Op.ADD, self.coerce(x))
 
     def mul(self, x: Any, reverse: bool = False) -> Self:
@@ -52,14 +52,14 @@ class ElementwiseMixin:
         """
         return self.alu(Op.MUL, self.coerce(-1))
 
-    def sub(self, x: Any, reverse: bool = False) -> Self:
-        """`self - x`, element by element; `reverse` exchanges the two.
+    def sub(self, x: Any, reverse: bool = False, alpha: float = 1) -> Self:
+        """`self - alpha * x`, element by element; `reverse` exchanges the two.
 
         >>> Tensor([1, 2]).sub(10).tolist()
         [-9, -8]
         """
-        if reverse:
-            return self.coerce(x).sub(self)
+        if reverse or alpha != 1:
+            return self.coerce(x).sub(self, alpha=alpha) if reverse else self.sub(self.coerce(x).mul(alpha))
         return self.alu(Op.ADD, self.coerce(x).neg())
 
     def fdiv(self, other: Any) -> Self:

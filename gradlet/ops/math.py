@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Final, Self
+from typing import Any, Self
 
-from gradlet.base.dtype import dtypes, promote
+from gradlet.base.dtype import DType, accumulator, dtypes, promote
 from gradlet.base.errors import ArgumentError, DTypeError
+from gradlet.ops.arguments import integer
 from gradlet.ops.op import Op
-from gradlet.ops.reduce import ReduceMixin
-
-# Polynomials, lowest power first, fitted by least squares at Chebyshev nodes to double precision values.
-# erf(x) = x * P(x * x) for |x| <= 1; below 1.4e-7 from erf in float32.
-ERF_NEAR: Final = (
-    1.1283791658815026, -0.37612626903580426, 0.11283597463488132, -0.02685432879606999, 0.005189311942682525,
-    -0.0008018854992645126, 7.882497109255186e-05,
-)  # fmt: skip
-# log(1 - erf(x)) = P(x) for 1 <= x <= 4.2, beyond which erf is 1 in float32.
-ERF_FAR: Final = (
-    7.610528165180597e-05, -1.1290650916440836, -0.6342005091647706, -0.10740809006007752, 0.024602052816456957,
-    -0.00399291303734605, 0.00040151620217678506, -1.8571407334456938e-05,
-)  # fmt: skip
-# atan(x) = x * P(x * x) for |x| <= tan(pi / 8); below 4e-8 from atan in float32.
-ATAN: Final = (
-    0.9999999993574632, -0.3333330628821707, 0.19998145563148959, -0.14238772301935648, 0.10563787657613276,
-    -0.06009974761222672,
-)  # fmt: skip
+from gradlet.ops.transcendental import TranscendentalMixin
 
 
-class MathMixin(ReduceMixin):
+class MathMixin(TranscendentalMixin):
     """Element-wise functions. Integers become the default float where the result is not an integer."""
 
     __slots__ = ()
@@ -41,6 +24,15 @@ class MathMixin(ReduceMixin):
         [0, 20]
         """
         raise NotImplementedError
+
+    def bitcast(self, dtype: DType | str) -> Self:
+        """The same bits read as another type of the same size."""
+        raise NotImplementedError
+
+    def carried_float(self, what: str) -> tuple[Self, DType]:
+        """This as float32 or float64, and the float type of a result that is rounded once."""
+        x = self.same_float(what)
+        return x.cast(accumulator(x.dtype)), x.dtype
 
     # division and remainders
     def div(self, x: Any, reverse: bool = False, rounding_mode: str | None = None) -> Self:
@@ -200,198 +192,8 @@ class MathMixin(ReduceMixin):
         >>> Tensor([4.0]).rsqrt().item()
         0.5
         """
-        return self.sqrt().reciprocal()
-
-    # logarithms
-    def log10(self) -> Self:
-        """Base 10 logarithm.
-
-        >>> Tensor([1.0]).log10().item()
-        0.0
-        """
-        return self.log2().mul(math.log10(2.0))
-
-    def log1p(self) -> Self:
-        """`log(1 + self)`, exact also for small values.
-
-        >>> Tensor([0.0]).log1p().item()
-        0.0
-        """
-        x = self.same_float("log1p")
-        near = x.abs().lt(0.25)
-        small = near.where(x, 0.0)
-        ratio = small.fdiv(small.add(2.0))
-        # log(1 + x) = 2 atanh(x / (2 + x)), by its series.
-        series = ratio.mul(2.0).mul(ratio.mul(ratio)._polynomial((1.0, 1 / 3, 1 / 5, 1 / 7, 1 / 9)))
-        return near.where(series, x.add(1.0).log())
-
-    def expm1(self) -> Self:
-        """`exp(self) - 1`.
-
-        >>> Tensor([0.0]).expm1().item()
-        0.0
-        """
-        x = self.same_float("expm1")
-        # Small values by the series, where the subtraction would cancel.
-        near = x.abs().lt(0.1)
-        small = near.where(x, 0.0)
-        series = small.mul(small._polynomial((1.0, 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720)))
-        return near.where(series, x.exp().sub(1.0))
-
-    def logaddexp(self, other: Any) -> Self:
-        """`log(exp(self) + exp(other))` without overflow; -inf with -inf is -inf.
-
-        >>> Tensor([0.0]).logaddexp(Tensor([-float("inf")])).item()
-        0.0
-        """
-        x = self.same_float("logaddexp")
-        y = x.coerce(other).same_float("logaddexp")
-        top = x.maximum(y)
-        # Infinities subtracted from themselves are NaN, so they are not the reference.
-        top = top.isfinite().where(top, 0.0)
-        return x.sub(top).exp().add(y.sub(top).exp()).log().add(top)
-
-    # trigonometry
-    def tan(self) -> Self:
-        """Tangent of radians.
-
-        >>> Tensor([0.0]).tan().item()
-        0.0
-        """
-        x = self.same_float("tan")
-        return x.sin().fdiv(x.cos())
-
-    def atan(self) -> Self:
-        """Inverse tangent, in radians.
-
-        >>> Tensor([0.0]).atan().item()
-        0.0
-        """
-        x = self.same_float("atan")
-        size = x.abs()
-        # Two reductions of the argument leave [0, tan(pi / 8)].
-        inverted = size.gt(1.0)
-        y = inverted.where(inverted.where(size, 1.0).reciprocal(), size)
-        turned = y.gt(math.tan(math.pi / 8))
-        z = turned.where(y.sub(1.0).fdiv(y.add(1.0)), y)
-        angle = z.mul(z.mul(z)._polynomial(ATAN))
-        angle = turned.where(angle.add(math.pi / 4), angle)
-        angle = inverted.where(angle.neg().add(math.pi / 2), angle)
-        return x.lt(0.0).where(angle.neg(), angle)
-
-    def asin(self) -> Self:
-        """Inverse sine, in radians; NaN outside [-1, 1].
-
-        >>> Tensor([0.0]).asin().item()
-        0.0
-        """
-        x = self.same_float("asin")
-        return x.fdiv(x.neg().add(1.0).mul(x.add(1.0)).sqrt()).atan()
-
-    def acos(self) -> Self:
-        """Inverse cosine, in radians; NaN outside [-1, 1].
-
-        >>> Tensor([1.0]).acos().item()
-        0.0
-        """
-        x = self.same_float("acos")
-        # acos(x) = 2 atan(sqrt((1 - x) / (1 + x)))
-        return x.neg().add(1.0).fdiv(x.add(1.0)).sqrt().atan().mul(2.0)
-
-    def sinh(self) -> Self:
-        """Hyperbolic sine.
-
-        >>> Tensor([0.0]).sinh().item()
-        0.0
-        """
-        x = self.same_float("sinh")
-        return x.exp().sub(x.neg().exp()).mul(0.5)
-
-    def cosh(self) -> Self:
-        """Hyperbolic cosine.
-
-        >>> Tensor([0.0]).cosh().item()
-        1.0
-        """
-        x = self.same_float("cosh")
-        return x.exp().add(x.neg().exp()).mul(0.5)
-
-    def tanh(self) -> Self:
-        """Hyperbolic tangent; finite gradients everywhere.
-
-        >>> Tensor([0.0]).tanh().item()
-        0.0
-        """
-        x = self.same_float("tanh")
-        return x.mul(2.0).sigmoid().mul(2.0).add(-1.0)
-
-    def asinh(self) -> Self:
-        """Inverse hyperbolic sine.
-
-        >>> Tensor([0.0]).asinh().item()
-        0.0
-        """
-        x = self.same_float("asinh")
-        size = x.abs()
-        # Squares of large numbers overflow; there it is log(2 x).
-        large = size.gt(1e4)
-        small = large.where(1.0, size)
-        near = small.add(small.mul(small).fdiv(small.mul(small).add(1.0).sqrt().add(1.0))).log1p()
-        value = large.where(large.where(size, 1.0).log().add(math.log(2.0)), near)
-        return x.lt(0.0).where(value.neg(), value)
-
-    def acosh(self) -> Self:
-        """Inverse hyperbolic cosine; NaN below 1.
-
-        >>> Tensor([1.0]).acosh().item()
-        0.0
-        """
-        x = self.same_float("acosh")
-        return x.add(x.sub(1.0).sqrt().mul(x.add(1.0).sqrt())).log()
-
-    def atanh(self) -> Self:
-        """Inverse hyperbolic tangent; NaN outside [-1, 1].
-
-        >>> Tensor([0.0]).atanh().item()
-        0.0
-        """
-        x = self.same_float("atanh")
-        return x.mul(2.0).fdiv(x.neg().add(1.0)).log1p().mul(0.5)
-
-    def sigmoid(self) -> Self:
-        """`1 / (1 + exp(-self))`; value and gradient are finite everywhere.
-
-        >>> Tensor([0.0]).sigmoid().item()
-        0.5
-        """
-        x = self.same_float("sigmoid")
-        negative = x.lt(0.0)
-        # exp never sees a positive number, so nothing overflows, in the gradient neither.
-        tail = negative.where(x, x.neg()).exp()
-        share = tail.add(1.0).reciprocal()
-        return negative.where(tail.mul(share), share)
-
-    def erf(self) -> Self:
-        """Error function, within 2e-7.
-
-        >>> Tensor([0.0]).erf().item()
-        0.0
-        """
-        x = self.same_float("erf")
-        size = x.abs()
-        far = size.gt(1.0)
-        inside = far.where(0.0, x)
-        near_value = inside.mul(inside.mul(inside)._polynomial(ERF_NEAR))
-        outside = size.clamp(1.0, 4.2)
-        far_value = outside._polynomial(ERF_FAR).exp().neg().add(1.0)
-        return far.where(x.lt(0.0).where(far_value.neg(), far_value), near_value)
-
-    def _polynomial(self, coefficients: Sequence[float]) -> Self:
-        """The polynomial with these coefficients, lowest power first, by Horner's scheme."""
-        result = self.mul(coefficients[-1]).add(coefficients[-2])
-        for coefficient in coefficients[-3::-1]:
-            result = result.mul(self).add(coefficient)
-        return result
+        x = self.same_float("rsqrt")
+        return x.cast(accumulator(x.dtype)).sqrt().reciprocal().cast(x.dtype)
 
     # rounding
     def floor(self) -> Self:
@@ -416,12 +218,21 @@ class MathMixin(ReduceMixin):
         whole = self.trunc()
         return whole.lt(self).where(whole.add(1.0), whole)
 
-    def round(self) -> Self:
-        """Nearest integer; halves go to the even one.
+    def round(self, decimals: int = 0) -> Self:
+        """Nearest integer, or nearest multiple of `10 ** -decimals`; halves go to the even one.
+
+        Args:
+            decimals: digits kept behind the point; negative: digits before it that become 0.
+
+        Raises:
+            ArgumentError: decimals is no integer.
+            DTypeError: decimals of integers.
 
         >>> Tensor([0.5, 1.5, 2.5]).round().tolist()
         [0.0, 2.0, 2.0]
         """
+        if integer(decimals, "round", "decimals"):
+            return self._round_decimals(decimals)
         if not self.dtype.is_float:
             return self
         whole = self.trunc()
@@ -431,6 +242,15 @@ class MathMixin(ReduceMixin):
         away = part.gt(0.5).bitwise_or(part.eq(0.5).bitwise_and(odd))
         step = self.lt(0.0).where(self.const_like(-1.0), 1.0)
         return away.where(whole.add(step), whole)
+
+    def _round_decimals(self, decimals: int) -> Self:
+        if not self.dtype.is_float:
+            raise DTypeError(f"round: decimals={decimals} is for floats, not {self.dtype}; cast to a float first")
+        x, own = self.carried_float("round")
+        factor = 10.0 ** abs(decimals)
+        if decimals > 0:
+            return x.mul(factor).round().fdiv(factor).cast(own)
+        return x.fdiv(factor).round().mul(factor).cast(own)
 
     # signs and limits
     def abs(self) -> Self:
@@ -467,8 +287,17 @@ class MathMixin(ReduceMixin):
         """
         x = self.same_float("copysign")
         sign = x.coerce(other).same_float("copysign")
-        negative = sign.lt(0.0).bitwise_or(sign.eq(0.0).bitwise_and(sign.reciprocal().lt(0.0)))
-        return negative.where(x.abs().neg(), x.abs())
+        return sign.signbit().where(x.abs().neg(), x.abs())
+
+    def signbit(self) -> Self:
+        """True where the sign is minus, also of -0.0 and of NaN.
+
+        >>> Tensor([-1.0, -0.0, 0.0]).signbit().tolist()
+        [True, True, False]
+        """
+        if self.dtype.is_float:
+            return self.bitcast(dtypes.by_name(f"int{self.dtype.bits}")).lt(0)
+        return self.lt(0) if self.dtype.kind == "i" else self.const_like(False, dtype=dtypes.bool)
 
     def clamp(self, min_: Any = None, max_: Any = None) -> Self:
         """Limit to `[min_, max_]`; either may be None. NaN stays NaN.
@@ -484,10 +313,10 @@ class MathMixin(ReduceMixin):
         result = self
         if min_ is not None:
             low = result.coerce(min_)
-            result = result.lt(low).where(low, result)
+            result = result.lt(low).bitwise_or(low.ne(low)).where(low, result)
         if max_ is not None:
             high = result.coerce(max_)
-            result = high.lt(result).where(high, result)
+            result = high.lt(result).bitwise_or(high.ne(high)).where(high, result)
         return result
 
     def clip(self, min_: Any = None, max_: Any = None) -> Self:
@@ -504,7 +333,13 @@ class MathMixin(ReduceMixin):
         >>> Tensor([0.0]).lerp(Tensor([10.0]), 0.25).item()
         2.5
         """
-        return self.add(self.coerce(end).sub(self).mul(weight))
+        end = self.coerce(end)
+        way = end.sub(self)
+        if not isinstance(weight, (int, float)):
+            # From the nearer side, so that a weight of 1 gives exactly the end.
+            weight = self.coerce(weight)
+            return weight.abs().lt(0.5).where(self.add(way.mul(weight)), end.sub(way.mul(weight.neg().add(1))))
+        return self.add(way.mul(weight)) if abs(weight) < 0.5 else end.sub(way.mul(1 - weight))
 
     def fmod(self, x: Any) -> Self:
         """Remainder with the sign of this, as C has it.

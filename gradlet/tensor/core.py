@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final, Self
 from weakref import ref
 
-from gradlet.base.dtype import DType, accumulator, dtypes, promote, to_dtype
+from gradlet.base.dtype import DType, dtypes, promote, to_dtype
 from gradlet.base.errors import DeviceError, DTypeError
 from gradlet.base.symint import Size
 from gradlet.engine import execute
-from gradlet.grad.functions import function
 from gradlet.graph.allocation import counter_node
 from gradlet.graph.extents import HAS_LIMIT, extents, fill
 from gradlet.graph.node import UOp, mk
@@ -457,24 +456,6 @@ class LazyTensor(ComposedMixin):
 
     def __ne__(self, other: object) -> Any:
         return self.ne(other) if is_operand(other) else NotImplemented
-
-    def elementary(self, name: str, *others: Any) -> Self:
-        """A function of `grad/functions` of this and others: 16-bit floats are widened and the result rounded once.
-
-        Raises:
-            ShapeError: shapes that do not broadcast.
-            DTypeError: types that have no float form.
-            DeviceError: operands on different devices.
-        """
-        tensors = self.same_float(name).same_dtype(others)
-        own = tensors[0].dtype
-        nodes = tuple([node_cast(t.uop, accumulator(own)) for t in tensors])
-        place = next((t._place for t in tensors if t._place is not None), None)
-        shape = nodes[0].shape
-        if others:
-            symbolic.check_sizes(nodes, Op.ADD)
-            shape = broadcast_shapes([n.shape for n in nodes], name)
-        return wrap(node_cast(function(name, *[spread(n, n.shape, shape, True) for n in nodes]), own), place)
 
     def gather_rows(self, index: Any, batch: int = 0) -> Self:
         """Rows by number along the first axis behind `batch` shared ones; 0 outside."""

@@ -28,6 +28,7 @@ from gradlet.tensor import hostdata, random_state, symbolic, variable_index
 from gradlet.tensor.casts import Casts
 from gradlet.tensor.copying import Copying
 from gradlet.tensor.core import LazyTensor, adopt, from_host, wrap
+from gradlet.tensor.elementary import Elementary
 from gradlet.tensor.exchange import from_foreign, shares_memory
 from gradlet.tensor.gradient import Gradients
 from gradlet.tensor.marks import Marks
@@ -39,7 +40,7 @@ from gradlet.tensor.writing import Writing
 RESERVED_NAMES: Final = re.compile(r"(const|draw|seed)\d+[ab]?|never")
 
 
-class Tensor(Casts, Text, Copying, Gradients, Marks, Writing, public=True):
+class Tensor(Casts, Elementary, Text, Copying, Gradients, Marks, Writing, public=True):
     """A lazy multi-dimensional array.
 
     Args:

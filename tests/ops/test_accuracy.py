@@ -1,0 +1,190 @@
+"""Accuracy of element-wise functions: every float16 and bfloat16, float32 and float64 of every exponent and sign.
+
+Errors are in units in the last place of the result's type, against a reference that is exact to the next wider type
+(numpy in long double, or mpmath). `MEASURED` bounds stand in docs/numerics.md; `table` prints them.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+
+from gradlet import Tensor
+
+Array = np.ndarray[Any, Any]
+WIDE: Any = np.longdouble
+
+
+def by_mpmath(function: Callable[[Any], Any]) -> Callable[[Array], Array]:
+    """A reference by mpmath, value by value."""
+
+    def compute(values: Array) -> Array:
+        results = []
+        with mpmath.workdps(40):
+            for value in values.tolist():
+                try:
+                    exact = function(mpmath.mpf(float(value)))
+                    real = exact if not isinstance(exact, mpmath.mpc) else mpmath.nan
+                except (ValueError, ZeroDivisionError):
+                    real = mpmath.nan
+                results.append(WIDE(mpmath.nstr(real, 25)) if mpmath.isfinite(real) else WIDE(float(real)))
+        return np.array(results, WIDE).reshape(values.shape)
+
+    return compute
+
+
+def _softplus(x: Array) -> Array:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+# name -> reference in long double, bound in float32, bound in float64
+FUNCTIONS: dict[str, tuple[Callable[[Array], Array], float, float]] = {
+    "exp": (np.exp, 1.0, 1.0),
+    "exp2": (np.exp2, 1.0, 1.0),
+    "log": (np.log, 1.0, 1.0),
+    "log2": (np.log2, 2.0, 1.0),
+    "log10": (np.log10, 2.0, 2.0),
+    "log1p": (np.log1p, 2.0, 2.0),
+    "expm1": (np.expm1, 2.0, 2.0),
+    "sin": (np.sin, 2.0, 1.0),
+    "cos": (np.cos, 2.0, 1.0),
+    "tan": (np.tan, 3.0, 2.0),
+    "asin": (np.arcsin, 2.0, 2.0),
+    "acos": (np.arccos, 2.0, 2.0),
+    "atan": (np.arctan, 2.0, 2.0),
+    "sinh": (np.sinh, 2.0, 2.0),
+    "cosh": (np.cosh, 2.0, 2.0),
+    "tanh": (np.tanh, 2.0, 2.0),
+    "asinh": (np.arcsinh, 2.0, 2.0),
+    "acosh": (np.arccosh, 2.0, 2.0),
+    "atanh": (np.arctanh, 2.0, 2.0),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), 2.0, 2.0),
+    "erf": (by_mpmath(mpmath.erf), 2.0, 2.0),
+    "sqrt": (np.sqrt, 0.5, 0.5),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), 1.5, 1.5),
+    "softplus": (_softplus, 2.0, 2.0),
+    "logsigmoid": (lambda x: -_softplus(-x), 2.0, 2.0),
+    "silu": (lambda x: x / (1 + np.exp(-x)), 3.0, 3.0),
+}
+
+
+def errors(got: Array, exact: Array, spacing: Callable[[Array], Array], largest: float) -> Array:
+    """Distance in units in the last place; infinity where one is special and the other is not that."""
+    with np.errstate(all="ignore"):
+        size = np.minimum(np.abs(exact), WIDE(largest))
+        error = np.abs(got.astype(WIDE) - exact) / spacing(size)
+    both_nan = np.isnan(got) & np.isnan(exact)
+    same_infinity = np.isinf(got) & (got.astype(WIDE) == exact)
+    # A result beyond the largest number may become infinite.
+    overflow = np.isinf(got) & (np.abs(exact) >= WIDE(largest)) & (np.sign(got) == np.sign(exact))
+    special = ~np.isfinite(got) | ~np.isfinite(exact)
+    return np.where(both_nan | same_infinity | overflow, 0, np.where(special, np.inf, error))
+
+
+def spacing_of(dtype: str) -> tuple[Callable[[Array], Array], float]:
+    """The unit in the last place of a result of this size, and the largest number."""
+    digits, smallest, largest = {
+        "float16": (11, -14, 65504.0), "bfloat16": (8, -126, 3.3895313892515355e38),
+        "float32": (24, -126, 3.4028234663852886e38), "float64": (53, -1022, 1.7976931348623157e308),
+    }[dtype]  # fmt: skip
+
+    def spacing(size: Array) -> Array:
+        _, exponent = np.frexp(size)
+        return np.ldexp(WIDE(1), np.maximum(exponent - 1, smallest) - (digits - 1))
+
+    return spacing, largest
+
+
+def all_codes(dtype: str) -> Array:
+    """Every number of a 16-bit type, as float32."""
+    codes = np.arange(65536, dtype=np.uint16)
+    if dtype == "float16":
+        return codes.view(np.float16).astype(np.float32)
+    return (codes.astype(np.uint32) << 16).view(np.float32)
+
+
+def samples(dtype: str, count: int, seed: int = 0) -> Array:
+    """Numbers of every exponent and sign, more of them of usual size, and special ones."""
+    rng = np.random.default_rng(seed)
+    bits = rng.integers(0, 2**64, count, dtype=np.uint64)
+    spread = bits.view(np.float64) if dtype == "float64" else bits.astype(np.uint32).view(np.float32)
+    usual = np.concatenate([rng.uniform(-1, 1, count), rng.uniform(-10, 10, count), rng.uniform(-100, 100, count)])
+    near_one = 1 + rng.uniform(-1, 1, count) * 2.0 ** rng.uniform(-20, 0, count)
+    special = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 0.5, -0.5, 5e-324, 1e-45, -1e-45, 1e-38, 3.4e38]
+    values = np.concatenate([spread, usual, near_one, special])
+    return values.astype(dtype)
+
+
+def measure(name: str, dtype: str, values: Array) -> Array:
+    """The errors of a function in a type."""
+    reference = FUNCTIONS[name][0]
+    got = getattr(Tensor(values).cast(dtype), name)().cast("float64" if dtype == "float64" else "float32").numpy()
+    with np.errstate(all="ignore"):
+        exact = reference(values.astype(WIDE))
+    return errors(got, exact, *spacing_of(dtype))
+
+
+def worst(name: str, dtype: str, values: Array) -> tuple[float, float]:
+    """The largest error, and where it is."""
+    found = measure(name, dtype, values)
+    place = int(np.argmax(found))
+    return float(found[place]), float(values[place])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_number_of_16_bits(name: str, dtype: str) -> None:
+    # Rounded once from float32: half a unit, and where float32 is just beside the middle a little more.
+    error, where = worst(name, dtype, all_codes(dtype))
+    assert error <= 0.51, where
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_float32(name: str) -> None:
+    error, where = worst(name, "float32", samples("float32", 2000 if name == "erf" else 50_000))
+    assert error <= FUNCTIONS[name][1], where
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_float64(name: str) -> None:
+    error, where = worst(name, "float64", samples("float64", 1000 if name == "erf" else 20_000))
+    assert error <= FUNCTIONS[name][2], where
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - {"rsqrt"}))
+def test_zeros_keep_their_sign(name: str, dtype: str) -> None:
+    zeros = np.array([0.0, -0.0], dtype)
+    with np.errstate(all="ignore"):
+        expected = FUNCTIONS[name][0](zeros.astype(WIDE)).astype(dtype)
+    got = getattr(Tensor(zeros), name)().numpy()
+    np.testing.assert_array_equal(got, expected)
+    if name != "erf":
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
+
+
+def test_sine_cosine_and_tangent_of_huge_numbers() -> None:
+    values = np.array([16367173 * 2.0**72, 2.0**127, 1e5, 1e10, 3.4e38, -7.0e22, 1.2345e30], np.float32)
+    for name, exact in (("sin", mpmath.sin), ("cos", mpmath.cos), ("tan", mpmath.tan)):
+        with mpmath.workdps(120):
+            wanted = np.array([WIDE(mpmath.nstr(exact(mpmath.mpf(float(v))), 25)) for v in values])
+        got = getattr(Tensor(values), name)().numpy()
+        assert errors(got, wanted, *spacing_of("float32")).max() <= 3, name
+
+
+def table() -> None:
+    """Print the largest errors found, for docs/numerics.md."""
+    for name in sys.argv[1:] or FUNCTIONS:
+        row = [worst(name, d, all_codes(d)) for d in ("float16", "bfloat16")]
+        row += [worst(name, d, samples(d, 3000 if name == "erf" else 400_000)) for d in ("float32", "float64")]
+        print(f"| `{name}` | " + " | ".join(f"{error:.3g} ({where:.6g})" for error, where in row) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    table()
