@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from gradlet.ops.arithmetic import ArithmeticMixin
 from gradlet.ops.attention import AttentionMixin
 from gradlet.ops.bessel import BesselMixin
 from gradlet.ops.classification import ClassificationMixin
 from gradlet.ops.convolution import ConvolutionMixin
 from gradlet.ops.digest import DigestMixin
+from gradlet.ops.floatbits import FloatBitsMixin
 from gradlet.ops.embedding import EmbeddingMixin
 from gradlet.ops.gamma import GammaMixin
 from gradlet.ops.masked import MaskedMixin
 from gradlet.ops.neural import NeuralMixin
 from gradlet.ops.normalization import NormalizationMixin
+from gradlet.ops.randomslope import RandomSlopeMixin
 from gradlet.ops.polynomials import PolynomialMixin
 from gradlet.ops.sampling import SamplingMixin
 from gradlet.ops.triangles import TrianglesMixin
@@ -19,16 +22,19 @@ from gradlet.ops.updates import UpdatesMixin
 
 
 class ComposedMixin(
+    ArithmeticMixin,
     AttentionMixin,
     BesselMixin,
     ClassificationMixin,
     ConvolutionMixin,
     DigestMixin,
+    FloatBitsMixin,
     EmbeddingMixin,
     GammaMixin,
     MaskedMixin,
     NeuralMixin,
     NormalizationMixin,
+    RandomSlopeMixin,
     PolynomialMixin,
     SamplingMixin,
     TrianglesMixin,
