@@ -113,6 +113,13 @@ class Writing(LazyTensor):
         for holder, depth in [*holders[1:], (self, len(steps))] if holders else []:
             holder.uop, holder._place = writes.replay(steps[:depth], owner.uop), owner._place
 
+    def _see_writes(self) -> None:
+        """Show what the tensors that this view was taken from hold now: what is not written here stays theirs."""
+        holders, steps = writes.sources(self._view)
+        if holders:
+            owner = holders[0][0]
+            self.uop, self._place = writes.replay(steps, owner.uop), owner._place
+
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write into part of this tensor; the value broadcasts and takes this one's type. The last of several wins.
 
@@ -129,7 +136,8 @@ class Writing(LazyTensor):
             else self.from_data(value)
         )
         common_place(self, new, Op.WRITE)
-        new = new.cast(self.dtype)
+        new = (new.as_value() if new is self else new).cast(self.dtype)
+        self._see_writes()
         boxes = self.limited_boxes(index)
         if boxes is not None:
             # All of the largest box is written: what lies past the size with what is there.
@@ -141,11 +149,8 @@ class Writing(LazyTensor):
             value = new.broadcast_into(shape, "setitem").whole_axes(boxes[1])
             self[boxes[0]] = inside.where(value, self[boxes[0]])
             return
-        if isinstance(index, LazyTensor) and index.dtype is dtypes.bool and index.shape == self.shape[: index.ndim]:
-            mask = index.reshape(index.shape + (1,) * (self.ndim - index.ndim))
-            if new.ndim <= self.ndim - index.ndim or new.numel() == 1:
-                self._write(self, mask.where(new.broadcast_into(self.shape, "setitem"), self))
-                return
+        if self._written_by_mask(index if isinstance(index, tuple) else (index,), new):
+            return
         plan = self.index_plan(index)
         target: Any = plan.basic
         if plan.shape is not None:
@@ -157,6 +162,34 @@ class Writing(LazyTensor):
         if plan.tensors:
             new = target.scatter_axes(plan.tensors, new)
         self._write(target, new.broadcast_into(target.shape, "setitem"))
+
+    def _written_by_mask(self, index: Any, new: Any) -> bool:
+        """Write where a bool mask is True without computing the mask: the only selection by data in the index, and a
+        value whose shape has nothing to do with how many elements it selects. Whether that was so.
+        """
+        masks = [i for i, part in enumerate(index) if isinstance(part, LazyTensor) and part.dtype is dtypes.bool]
+        others = [part for i, part in enumerate(index) if i not in masks[:1]]
+        if len(masks) != 1 or any(self.is_index_tensor(part) or self._has_variable(part) for part in others):
+            return False
+        at, mask = masks[0], index[masks[0]]
+        whole = (*index[:at], *[slice(None)] * mask.ndim, *index[at + 1 :])
+        parts = self._aligned(whole)
+        begin = at + (len(parts) - len(whole) if any(part is Ellipsis for part in index[:at]) else 0)
+        first = sum(part is None or isinstance(part, slice) for part in parts[:begin])
+        target = self.index_plan(tuple(parts)).basic
+        rest = target.shape[first + mask.ndim :]
+        if target.shape[first : first + mask.ndim] != mask.shape:
+            return False
+        shape = new.shape
+        if len(shape) > len(rest):
+            # The axis of selected elements becomes those of the mask: its size must be 1 then.
+            place = len(shape) - len(rest) - 1
+            if shape[place] != 1:
+                return False
+            new = new.reshape(shape[:place] + (1,) * mask.ndim + shape[place + 1 :])
+        wide = mask.reshape((1,) * first + mask.shape + (1,) * len(rest))
+        self._write(target, wide.where(new.broadcast_into(target.shape, "setitem"), target))
+        return True
 
     def _in_place(self, value: Any) -> Self:
         """`x op= y`: like assign, and the value takes this one's type if it is of the same kind."""
