@@ -294,8 +294,11 @@ def _bins(shape: tuple[int, ...], output_size: OutputSize, count: int, what: str
     """The number of bins of each of the last axes."""
     listed = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * count
     sizes = shape[len(shape) - count :]
-    if len(shape) < count or len(listed) != count:
-        raise ShapeError(f"{what}: output_size {output_size!r} for shape {shape}; give an integer or {count} sizes")
+    if len(shape) <= count or len(listed) != count:
+        raise ShapeError(
+            f"{what}: output_size {output_size!r} for shape {shape}; give an integer or {count} sizes, for "
+            "that many axes behind one of channels"
+        )
     outs = integers([size if out is None else out for size, out in zip(sizes, listed)], f"{what}: output_size")
     if min(outs) < 0 or 0 in sizes:
         raise ShapeError(f"{what}: sizes {sizes} to {outs}: bins need elements, and their number is at least 0")

@@ -209,9 +209,11 @@ class ClassificationMixin(LinalgMixin, LossMixin):
         1.0
         """
         what = "multi_margin_loss"
+        if not self.ndim:
+            return self.reshape(1).multi_margin_loss(Y, p, margin, weight, reduction)
         if self.ndim not in (1, 2) or not self.shape[-1]:
             raise ShapeError(f"{what}: scores of shape {self.shape} must be [N, C] or [C]")
-        if operand(Y, what, "Y").shape != self.shape[:-1] and (self.ndim, Y.shape) != (1, (1,)):
+        if operand(Y, what, "Y").shape != self.shape[:-1] and (self.ndim, Y.numel()) != (1, 1):
             raise ShapeError(f"{what}: Y of shape {Y.shape} must have shape {self.shape[:-1]}")
         if p not in (1, 2):
             raise ArgumentError(f"{what}: p must be 1 or 2, got {p!r}")
@@ -241,6 +243,9 @@ class ClassificationMixin(LinalgMixin, LossMixin):
         1.0
         """
         what = "multilabel_margin_loss"
+        if not self.ndim and not operand(Y, what, "Y").ndim:
+            loss = self.reshape(1).multilabel_margin_loss(Y.reshape(1), reduction)
+            return loss.reshape(())
         if self.ndim not in (1, 2) or not self.shape[-1] or operand(Y, what, "Y").shape != self.shape:
             raise ShapeError(f"{what}: scores {self.shape} and Y {Y.shape} must both be [N, C] or [C]")
         if not Y.dtype.is_int:

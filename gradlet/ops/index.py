@@ -522,8 +522,11 @@ class IndexMixin(CreateMixin):
             return self.reshape(1).index_select(0, index).reshape(())
         return self.gather_axes({axis: self.as_index(index, self.shape[axis], axis)})
 
-    def one_hot(self, num_classes: int) -> Self:
+    def one_hot(self, num_classes: int = -1) -> Self:
         """A new last axis of `num_classes` with 1 at the number this holds, 0 elsewhere (everywhere if out of range).
+
+        Args:
+            num_classes: -1 takes one more than the largest number there is, which is computed now.
 
         Raises:
             ArgumentError: this does not hold integers.
@@ -533,6 +536,8 @@ class IndexMixin(CreateMixin):
         """
         if not self.dtype.is_int:
             raise ArgumentError(f"one_hot: needs integers, got {self.dtype}; cast it")
+        if num_classes == -1 and self.numel():
+            num_classes = int(self.max().item()) + 1  # type: ignore[attr-defined]
         num_classes = integer(num_classes, "one_hot", "num_classes", 1)
         return self.unsqueeze(-1).eq(self.positions(num_classes, self.place)).cast(dtypes.int64)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, prod
 from typing import Any, Self
 
@@ -22,6 +22,10 @@ class PoolingMixin(WindowMixin):
     """Pooling over the last axes."""
 
     __slots__ = ()
+
+    def with_derivative(self, name: str, inputs: Sequence[Self], rule: Callable[[Self], Sequence[Self | None]]) -> Self:
+        """The same values with a gradient of its own: `rule` gives that of each input from that of the result."""
+        raise NotImplementedError
 
     # averages
     def avg_pool2d(
@@ -211,27 +215,67 @@ class PoolingMixin(WindowMixin):
         count = len(kernel)
         grown = _grown(sides, tail)
         lead = [(0, 0)] * (self.ndim - count)
-        views = self.pad(lead + grown, value=self.dtype.min).windows(kernel, steps, spread)
-        if not return_indices:
-            return views.first_max(what, count)
-        sizes = self.shape[-count:]
-        places = self.positions(prod(sizes), self.place).reshape(sizes)
-        places = places.pad(grown, value=places.dtype.max).windows(kernel, steps, spread)
-        return views.first_max(what, count), views.first_place(what, count, places)
+
+        def views_of(x: Self) -> Self:
+            return x.pad(lead + grown, value=x.dtype.min).windows(kernel, steps, spread)
+
+        def place() -> Self:
+            sizes = self.shape[-count:]
+            numbers = self.positions(prod(sizes), self.place).reshape(sizes)
+            numbers = numbers.pad(grown, value=numbers.dtype.max).windows(kernel, steps, spread)
+            return views_of(self).first_place(what, count, numbers)
+
+        if steps == kernel and max(spread) == 1:
+            found = views_of(self).first_max(what, count)
+        else:
+            found = self._routed(views_of(self.detach()), count, place, what)
+        return (found, place()) if return_indices else found
+
+    def _routed(self, views: Self, count: int, place: Callable[[], Self], what: str) -> Self:
+        """The largest over the last `count` axes of views of this; each one's gradient goes to its place in this."""
+        axes = tuple(range(views.ndim - count, views.ndim))
+        found = views.reduce_over(Op.MAX, axes, False, what)
+
+        def rule(gradient: Self) -> list[Self]:
+            # Windows overlap: adding once an output is less work than asking every element for its windows.
+            return [gradient._added_at(place(), self.shape, count)]
+
+        return found.with_derivative(what, [self], rule)
+
+    def _added_at(self, place: Self, shape: tuple[int, ...], count: int) -> Self:
+        """Zeros of this shape, to which every element is added at its place, counted over the last `count` axes."""
+        lead = shape[: len(shape) - count]
+        flat = self.reshape(lead + (prod(self.shape[len(lead) :]),))
+        empty = flat.const_like(0, lead + (prod(shape[len(lead) :]),))
+        return empty.scatter(len(lead), place.reshape(flat.shape), flat, reduce="add").reshape(shape)
 
     def first_max(self, what: str, count: int) -> Self:
-        """Largest element over the last `count` axes."""
+        """Largest element over the last `count` axes; the first of equal ones has the gradient."""
         axes = tuple(range(self.ndim - count, self.ndim))
-        return self.reduce_over(Op.MAX, axes, False, what)
+        if not self.dtype.is_float:
+            return self.reduce_over(Op.MAX, axes, False, what)
+        found = self.detach().reduce_over(Op.MAX, axes, False, what)
+        kernel = self.shape[self.ndim - count :]
+
+        def rule(gradient: Self) -> list[Self]:
+            places = self.positions(prod(kernel), self.place).reshape(kernel)
+            first = self._hits(found, axes).where(places, prod(kernel)).reduce_over(Op.MIN, axes, True, what)
+            spread = gradient.reshape(gradient.shape + (1,) * count)
+            return [first.eq(places).where(spread, 0.0)]
+
+        return found.with_derivative(what, [self], rule)
+
+    def _hits(self, found: Self, axes: tuple[int, ...]) -> Self:
+        """Where this is what was found over some of its axes, or NaN."""
+        kept = tuple([1 if a in axes else size for a, size in enumerate(self.shape)])
+        return self.eq(found.reshape(kept)).bitwise_or(self.isnan())
 
     def first_place(self, what: str, count: int, places: Self) -> Self:
         """The smallest of `places` where this is largest over the last `count` axes: the first NaN if there is any."""
         axes = tuple(range(self.ndim - count, self.ndim))
         plain = self.detach()
-        hit = plain.eq(plain.reduce_over(Op.MAX, axes, True, what))
-        if self.dtype.is_float:
-            hit = hit.bitwise_or(plain.isnan())
-        found = hit.where(places, places.dtype.max).reduce_over(Op.MIN, axes, False, what)
+        hits = plain._hits(plain.reduce_over(Op.MAX, axes, False, what), axes)
+        found = hits.where(places, places.dtype.max).reduce_over(Op.MIN, axes, False, what)
         return found.cast(dtypes.default_int)
 
     # the way back from maxima
@@ -335,10 +379,7 @@ class PoolingMixin(WindowMixin):
                 f"{what}: a gradient of shape {self.shape}, indices of shape {indices.shape} and x of shape {shape} "
                 "must differ in the last two axes at most, and the indices not at all from the gradient"
             )
-        lead = self.shape[:-2]
-        flat = self.reshape(lead + (prod(self.shape[-2:]),))
-        empty = flat.const_like(0, lead + (prod(shape[-2:]),))
-        return empty.scatter(len(lead), indices.reshape(flat.shape), flat, reduce="add").reshape(shape)
+        return self._added_at(indices, shape, 2)
 
     def _pooling(
         self, what: str, count: int, kernel_size: Sizes, stride: Sizes | None, dilation: Sizes, padding: Padding,

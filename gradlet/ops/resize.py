@@ -141,17 +141,17 @@ class ResizeMixin(AdaptiveMixin):
     def _resize_cubic(self, axis: int, target: int, step: float | None, align_corners: bool) -> Self:
         if self.shape[axis] == target and step in (None, 1.0):
             return self
-        place = self._source_place(axis, target, step, align_corners)
+        place = self._source_place(axis, target, step, align_corners).reshape(target, 1)
         below = place.floor()
-        offset = place.sub(below)
-        result: Self | None = None
-        for tap, weight in enumerate(cubic_weights(offset, -0.75)):
-            at = below.cast(dtypes.int32).add(tap - 1).clamp(0, self.shape[axis] - 1)
-            weight = weight.reshape([target if a == axis else 1 for a in range(self.ndim)])
-            part = self.gather_axes({axis: at}).mul(weight)
-            result = part if result is None else result.add(part)
-        assert result is not None
-        return result
+        steps = self.positions(4, self.place).sub(1)
+        weight = cubic_filter(place.sub(below).sub(steps.cast(self.dtype)).abs(), -0.75)
+        at = below.cast(dtypes.int32).add(steps).clamp(0, self.shape[axis] - 1)
+        return self._weighted_sum(axis, at, weight)
+
+    def _weighted_sum(self, axis: int, places: Self, weight: Self) -> Self:
+        """Along an axis the sums of what some places `[target, taps]` hold, times weights."""
+        product = self.gather_axes({axis: places}).mul(weight.reshape(weight.shape + (1,) * (self.ndim - axis - 1)))
+        return product.reduce_over(Op.ADD, axis + 1, False, "interpolate")
 
     def _resize_smoothly(self, axis: int, target: int, step: float | None, mode: str, align_corners: bool) -> Self:
         """Resize by a filter that is as wide as the distance of elements of the result."""
@@ -169,14 +169,12 @@ class ResizeMixin(AdaptiveMixin):
         at = begin.add(self.positions(taps, self.place).reshape(1, taps))
         distance = at.cast(self.dtype).sub(centre).add(0.5).mul(1 / stretch).abs()
         if mode == "bicubic":
-            weight = _filter(distance, -0.5)
+            weight = cubic_filter(distance, -0.5)
         else:
             weight = distance.neg().add(1.0).maximum(0.0)
         weight = at.lt(end).where(weight, 0.0)
         weight = weight.fdiv(weight.sum(1, keepdim=True))
-        picked = self.gather_axes({axis: at.minimum(source - 1)})
-        product = picked.mul(weight.reshape((target, taps) + (1,) * (self.ndim - axis - 1)))
-        return product.reduce_over(Op.ADD, axis + 1, False, "interpolate")
+        return self._weighted_sum(axis, at.minimum(source - 1), weight)
 
     # pixels and channels
     def pixel_shuffle(self, upscale_factor: int) -> Self:
@@ -235,12 +233,6 @@ class ResizeMixin(AdaptiveMixin):
         return split.transpose(1, 2).reshape(self.shape)
 
 
-def cubic_weights(offset: T, a: float) -> tuple[T, T, T, T]:
-    """Weights of the four elements around a place `offset` behind the second of them (Keys 1981)."""
-    rest = offset.neg().add(1.0)
-    return _far(offset.add(1.0), a), _near(offset, a), _near(rest, a), _far(rest.add(1.0), a)
-
-
 def _near(x: T, a: float) -> T:
     """The cubic filter at distances below 1."""
     return x.mul(a + 2).sub(a + 3).mul(x).mul(x).add(1.0)
@@ -251,6 +243,6 @@ def _far(x: T, a: float) -> T:
     return x.mul(a).sub(5 * a).mul(x).add(8 * a).mul(x).sub(4 * a)
 
 
-def _filter(distance: T, a: float) -> T:
-    """The cubic filter at any distance."""
+def cubic_filter(distance: T, a: float) -> T:
+    """The weight of an element at a distance (Keys 1981)."""
     return distance.lt(1.0).where(_near(distance, a), distance.lt(2.0).where(_far(distance, a), 0.0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from math import prod
 from typing import Self
 
@@ -12,7 +11,8 @@ from gradlet.base.errors import ArgumentError, ShapeError
 from gradlet.ops.arguments import sizes
 from gradlet.ops.linalg import LinalgMixin
 from gradlet.ops.movement import operand
-from gradlet.ops.resize import ResizeMixin, cubic_weights
+from gradlet.ops.op import Op
+from gradlet.ops.resize import ResizeMixin, cubic_filter
 
 SAMPLING_MODES = ("bilinear", "nearest", "bicubic")
 OUTSIDE_MODES = ("zeros", "border", "reflection")
@@ -114,7 +114,8 @@ class SamplingMixin(LinalgMixin, ResizeMixin):
         else:
             inside = [c._kept_inside(size, padding_mode, align_corners) for c, size in zip(coordinates, self.shape[2:])]
             if mode == "nearest":
-                result = wide._pixels([c._readable().round().cast(dtypes.int32) for c in inside])
+                nearest = wide._pixels([c._readable().round().cast(dtypes.int32) for c in inside])
+                result = nearest.transpose(1, 2)
             else:
                 result = wide._sample_linear(inside)
         return result.cast(source.dtype).reshape(self.shape[:2] + shape[1:-1])
@@ -141,38 +142,42 @@ class SamplingMixin(LinalgMixin, ResizeMixin):
 
     def _sample_linear(self, coordinates: Sequence[Self]) -> Self:
         """Between the 2 ** axes pixels around each place."""
-        lows = [c._readable().floor() for c in coordinates]
-        result: Self | None = None
-        for corner in product((0, 1), repeat=len(coordinates)):
-            weight: Self | None = None
-            for c, low, step in zip(coordinates, lows, corner):
-                part = c.sub(low) if step else low.add(1.0).sub(c)
-                weight = part if weight is None else weight.mul(part)
-            assert weight is not None
-            at = [low.cast(dtypes.int32).add(step) for low, step in zip(lows, corner)]
-            term = self._pixels(at).mul(weight.unsqueeze(1))
-            result = term if result is None else result.add(term)
-        assert result is not None
-        return result
+        steps = self.positions(2, self.place)
+        places, weights = [], []
+        for coordinate in coordinates:
+            low = coordinate._readable().floor()
+            offset = coordinate.sub(low).unsqueeze(-1)
+            weights.append(steps.eq(0).where(offset.neg().add(1.0), offset))
+            places.append(low.cast(dtypes.int32).unsqueeze(-1).add(steps))
+        return self._weighted_pixels(places, weights)
 
     def _sample_cubic(self, coordinates: Sequence[Self], padding_mode: str, align_corners: bool) -> Self:
         """Between the 4 x 4 pixels around each place; each pixel outside is replaced for itself."""
-        lows = [c._readable().floor() for c in coordinates]
-        weights = [cubic_weights(c.sub(low), -0.75) for c, low in zip(coordinates, lows)]
-        taps: list[list[Self]] = []
-        for low, size in zip(lows, self.shape[2:]):
-            places = [low.add(float(step)) for step in (-1, 0, 1, 2)]
-            taps.append([p._kept_inside(size, padding_mode, align_corners).cast(dtypes.int32) for p in places])
-        result: Self | None = None
-        for row, column in product(range(4), repeat=2):
-            term = self._pixels([taps[0][row], taps[1][column]])
-            term = term.mul(weights[0][row].mul(weights[1][column]).unsqueeze(1))
-            result = term if result is None else result.add(term)
-        assert result is not None
-        return result
+        steps = self.positions(4, self.place).sub(1).cast(self.dtype)
+        places, weights = [], []
+        for coordinate, size in zip(coordinates, self.shape[2:]):
+            low = coordinate._readable().floor()
+            weights.append(cubic_filter(coordinate.sub(low).unsqueeze(-1).sub(steps).abs(), -0.75))
+            place = low.unsqueeze(-1).add(steps)._kept_inside(size, padding_mode, align_corners)
+            places.append(place.cast(dtypes.int32))
+        return self._weighted_pixels(places, weights)
+
+    def _weighted_pixels(self, places: Sequence[Self], weights: Sequence[Self]) -> Self:
+        """Sums of pixels `[N, C, P]`: of all combinations of the places `[N, P, taps]` of each axis, times weights."""
+        count = len(places)
+        factor: Self | None = None
+        apart = []
+        for axis, (place, weight) in enumerate(zip(places, weights)):
+            shape = place.shape[:2] + tuple([place.shape[2] if a == axis else 1 for a in range(count)])
+            apart.append(place.reshape(shape))
+            part = weight.reshape(shape)
+            factor = part if factor is None else factor.mul(part)
+        assert factor is not None
+        terms = self._pixels(apart).mul(factor.unsqueeze(-1))
+        return terms.reduce_over(Op.ADD, tuple(range(2, 2 + count)), False, "grid_sample").transpose(1, 2)
 
     def _pixels(self, places: Sequence[Self]) -> Self:
-        """Pixels `[N, C, P]` at integer places `[N, P]` of each axis, 0 outside."""
+        """Pixels `[N, ..., C]` at integer places `[N, ...]` of each axis that broadcast, 0 outside."""
         batch, channels, *inner = self.shape
         flat: Self | None = None
         valid: Self | None = None
@@ -182,7 +187,7 @@ class SamplingMixin(LinalgMixin, ResizeMixin):
             flat = place if flat is None else flat.mul(size).add(place)
         assert flat is not None and valid is not None
         rows = self.reshape(batch, channels, prod(inner)).transpose(1, 2)
-        return rows.gather_rows(valid.where(flat, -1), 1).transpose(1, 2)
+        return rows.gather_rows(valid.where(flat, -1), 1)
 
     def _readable(self) -> Self:
         """A coordinate for choosing pixels: no gradient; far outside where it is no number or too large to count."""

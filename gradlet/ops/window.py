@@ -116,6 +116,8 @@ def sides_of(padding: Padding, count: int, what: str) -> list[tuple[int, int]]:
     if count and len(padding) == count and all(isinstance(p, (tuple, list)) for p in padding):
         return [p for p in pairs(padding, count, f"{what}: padding") if p is not None]
     flat = integers((padding,), f"{what}: padding")
+    if len(flat) == 1:
+        return [(flat[0], flat[0])] * count
     if len(flat) == 2 * count:
         return [(flat[i], flat[i + 1]) for i in range(0, 2 * count, 2)][::-1]
     if len(flat) == count:
@@ -132,7 +134,9 @@ def paddings(padding: Padding, count: int, what: str) -> list[tuple[int, int]]:
 
 
 def positive(value: Sizes, count: int, what: str, name: str) -> tuple[int, ...]:
-    """One integer an axis, none below 1."""
+    """One integer an axis, none below 1; one in a list counts for all axes."""
+    if isinstance(value, (tuple, list)) and len(value) == 1:
+        value = value[0]
     values = per_axis(value, count, f"{what}: {name}")
     if min(values, default=1) < 1:
         raise ArgumentError(f"{what}: {name} must be positive, got {values}")

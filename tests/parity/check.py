@@ -6,7 +6,7 @@ import signal
 import traceback
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,6 +100,10 @@ def _chosen(samples: list[Any], every: int, offset: int) -> list[tuple[int, Any]
     return [(i, s) for i, s in enumerate(samples) if i % every == offset % every]
 
 
+def _not_random(entry: Entry, samples: Iterable[Any]) -> list[Any]:
+    return [sample for sample in samples if not entry.is_random(sample)]
+
+
 def _detached(value: Any) -> Any:
     """A copy that an operator which writes in place cannot spoil for the next check."""
     if isinstance(value, torch.Tensor):
@@ -182,9 +186,9 @@ def check_results(operator: Any, entry: Entry, sample: Any) -> None:
             assert isinstance(own, torch.Tensor), f"a {type(own).__name__}, torch has a tensor"
             assert own.shape == other.shape, f"shape {tuple(own.shape)}, torch has {tuple(other.shape)}"
             assert own.dtype is other.dtype, f"{own.dtype}, torch has {other.dtype}"
-        elif not entry.random:
+        elif not entry.is_random(sample):
             assert type(own) is type(other) and (own == other or own != own), f"{own!r}, torch has {other!r}"
-    if entry.random:
+    if entry.is_random(sample):
         return
     if entry.compare is not None:
         entry.compare(ours, theirs, arguments)
@@ -360,15 +364,21 @@ def check_operator(operator: Any, entry: Entry, every: int = 1, offset: int = 0,
                 check = lambda s=bad.sample_input: check_refusal(entry, s)  # noqa: E731
                 report.errors.run(check, f"{number} {describe(bad.sample_input)} [{bad.error_regex}]")
         gradable = operator.supports_autograd and dtype in operator.supported_backward_dtypes("cpu")
-        if "b" in parts and gradable and dtype is torch.float32 and not entry.random:
+        if "b" in parts and gradable and dtype is torch.float32 and entry.random is not True:
             torch.manual_seed(0)
-            samples = list(operator.sample_inputs("cpu", dtype, requires_grad=True))
+            samples = _not_random(entry, operator.sample_inputs("cpu", dtype, requires_grad=True))
             for number, sample in _chosen(samples, every, offset):
                 check = lambda s=sample: check_gradients(operator, entry, s)  # noqa: E731
                 report.backward.run(check, f"{number} {describe(sample)}")
-        if "2" in parts and gradable and operator.supports_gradgrad and dtype is torch.float32 and not entry.random:
+        if (
+            "2" in parts
+            and gradable
+            and operator.supports_gradgrad
+            and dtype is torch.float32
+            and entry.random is not True
+        ):
             torch.manual_seed(0)
-            samples = list(operator.sample_inputs("cpu", dtype, requires_grad=True))
+            samples = _not_random(entry, operator.sample_inputs("cpu", dtype, requires_grad=True))
             for number, sample in _chosen(samples, max(every, len(samples) // SECOND_SAMPLES), offset):
                 check = lambda s=sample: check_second_gradients(operator, entry, s)  # noqa: E731
                 report.second.run(check, f"{number} {describe(sample)}")

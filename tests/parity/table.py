@@ -17,7 +17,8 @@ class Entry:
 
     Attributes:
         ours: called as torch's function would be, with our tensors and types in place of torch's.
-        random: results are random: shapes and types are compared, not values.
+        random: results are random: shapes and types are compared, not values. A function says it of a sample's
+            arguments (input, args, kwargs).
         compare: replaces the comparison of values: `compare(ours, theirs, arguments)` gets both results as lists of
             torch tensors, and torch's positional arguments; it raises AssertionError. For results that are not unique
             (signs of singular vectors).
@@ -29,7 +30,7 @@ class Entry:
     """
 
     ours: Callable[..., Any]
-    random: bool = False
+    random: bool | Callable[..., bool] = False
     compare: Callable[[list[Any], list[Any], tuple[Any, ...]], None] | None = None
     grad_view: Callable[[Any], Any] | None = None
     refused: Callable[..., str | None] | None = None
@@ -37,6 +38,12 @@ class Entry:
     absolute: float = 1e-5
     gradient_relative: float = 2e-4
     gradient_absolute: float = 2e-5
+
+    def is_random(self, sample: Any) -> bool:
+        """Whether the results of a sample are random."""
+        if isinstance(self.random, bool):
+            return self.random
+        return self.random(sample.input, *sample.args, **sample.kwargs)
 
 
 def _load() -> tuple[dict[str, Entry], dict[str, str]]:

@@ -30,7 +30,7 @@ def _conv_transpose2d(x: Any, weight: Any, bias: Any = None, stride: Any = 1, pa
 # pooling
 def _avg_pool2d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                 count_include_pad: bool = True, divisor_override: Any = None) -> Any:  # fmt: skip
-    return x.avg_pool2d(kernel_size, stride, 1, padding, ceil_mode, count_include_pad, divisor_override)
+    return x.avg_pool2d(kernel_size, stride or None, 1, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 def _max_pool2d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
@@ -92,6 +92,11 @@ def _grid_sample(x: Any, grid: Any, mode: str = "bilinear", padding_mode: str = 
 def _native_batch_norm(x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float,
                        eps: float) -> Any:  # fmt: skip
     return x.native_batch_norm(weight, bias, mean, variance, training, momentum, eps)
+
+
+def _native_batch_norm_legit(x: Any, weight: Any, bias: Any, *rest: Any) -> Any:
+    """Running statistics may be missing among the arguments."""
+    return _native_batch_norm(x, weight, bias, *(rest if len(rest) == 5 else (None, None, *rest)))
 
 
 def _batch_norm_with_update(x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float,
@@ -181,7 +186,7 @@ MAPPING: dict[str, Entry | Callable[..., Any]] = {
     "native_layer_norm": T.native_layer_norm,
     "native_group_norm": T.native_group_norm,
     "native_batch_norm": _native_batch_norm,
-    "_native_batch_norm_legit": _native_batch_norm,
+    "_native_batch_norm_legit": _native_batch_norm_legit,
     "_batch_norm_with_update": _batch_norm_with_update,
     "nn.functional.cross_entropy": _cross_entropy,
     "nn.functional.linear_cross_entropy": _linear_cross_entropy,
@@ -208,8 +213,12 @@ MAPPING: dict[str, Entry | Callable[..., Any]] = {
     "nn.functional.embedding": _embedding,
     "nn.functional.embedding_bag": _embedding_bag,
     "nn.functional.one_hot": _one_hot,
-    "nn.functional.scaled_dot_product_attention": T.scaled_dot_product_attention,
-    "nn.functional.multi_head_attention_forward": T.multi_head_attention_forward,
+    "nn.functional.scaled_dot_product_attention": Entry(
+        T.scaled_dot_product_attention, random=lambda *args, dropout_p=0.0, **kwargs: dropout_p > 0
+    ),
+    "nn.functional.multi_head_attention_forward": Entry(
+        T.multi_head_attention_forward, random=lambda *args, training=True, **kwargs: training and args[10] > 0
+    ),
     "torch.ops.aten._safe_softmax.default": lambda x, dim, dtype=None: x.safe_softmax(dim, dtype),
     "_softmax_backward_data": lambda x, output, dim, dtype: x.softmax_backward(output, dim, dtype),
 }
