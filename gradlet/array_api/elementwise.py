@@ -394,7 +394,9 @@ def pow(x1: Any, x2: Any, /) -> Tensor:
 def remainder(x1: Any, x2: Any, /) -> Tensor:
     """What x1 / x2 rounded down leaves: it has the sign of x2."""
     left, right = pair(x1, x2, "remainder")
-    return needs(left, "remainder", "numeric").mod(right)
+    result = needs(left, "remainder", "numeric").mod(right)
+    # The standard has zeros with the sign of x2 as well.
+    return result.eq(0).where(result.const_like(0).copysign(right), result) if result.dtype.is_float else result
 
 
 def subtract(x1: Any, x2: Any, /) -> Tensor:

@@ -261,8 +261,9 @@ class MathMixin(TranscendentalMixin):
         """
         if self.dtype.is_unsigned or self.dtype is dtypes.bool:
             return self
-        # Of equal zeros the second one is taken: the absolute value of 0.0 is not -0.0.
-        return self.neg().maximum(self)
+        size = self.neg().maximum(self)
+        # Either zero may be the maximum of both; the absolute value is never -0.0.
+        return self.eq(0).where(0, size) if self.dtype.is_float else size
 
     def __abs__(self) -> Self:
         return self.abs()
