@@ -174,7 +174,8 @@ class BesselMixin(SpecialMixin):
 
         def value(x: Self) -> Self:
             near = polynomial(_near_variable(x), Y0_NEAR).add(x.log().mul(_j0(x)).mul(TWO_OVER_PI))
-            return _second_kind(x, near, 0)
+            result: Self = _second_kind(x, near, 0)
+            return result
 
         return self.carried("bessel_y0", value, lambda x: x.bessel_y1().neg())
 
@@ -188,7 +189,8 @@ class BesselMixin(SpecialMixin):
         def value(x: Self) -> Self:
             regular = x.mul(polynomial(_near_variable(x), Y1_NEAR))
             near = regular.add(x.log().mul(_j1(x)).sub(x.reciprocal()).mul(TWO_OVER_PI))
-            return _second_kind(x, x.eq(0.0).where(-math.inf, near), 1)
+            result: Self = _second_kind(x, x.eq(0.0).where(-math.inf, near), 1)
+            return result
 
         return self.carried("bessel_y1", value, lambda x: x.bessel_y0().sub(x.bessel_y1().fdiv(x)))
 

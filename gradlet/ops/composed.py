@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from gradlet.ops.arithmetic import ArithmeticMixin
 from gradlet.ops.attention import AttentionMixin
-from gradlet.ops.bessel import BesselMixin
 from gradlet.ops.classification import ClassificationMixin
 from gradlet.ops.convolution import ConvolutionMixin
 from gradlet.ops.digest import DigestMixin
-from gradlet.ops.floatbits import FloatBitsMixin
+from gradlet.ops.distributions import DistributionsMixin
 from gradlet.ops.embedding import EmbeddingMixin
+from gradlet.ops.floatbits import FloatBitsMixin
 from gradlet.ops.gamma import GammaMixin
 from gradlet.ops.masked import MaskedMixin
 from gradlet.ops.neural import NeuralMixin
 from gradlet.ops.normalization import NormalizationMixin
-from gradlet.ops.randomslope import RandomSlopeMixin
 from gradlet.ops.polynomials import PolynomialMixin
+from gradlet.ops.randomslope import RandomSlopeMixin
 from gradlet.ops.sampling import SamplingMixin
+from gradlet.ops.signal import SignalMixin
 from gradlet.ops.triangles import TrianglesMixin
 from gradlet.ops.updates import UpdatesMixin
 
@@ -24,19 +25,20 @@ from gradlet.ops.updates import UpdatesMixin
 class ComposedMixin(
     ArithmeticMixin,
     AttentionMixin,
-    BesselMixin,
     ClassificationMixin,
     ConvolutionMixin,
     DigestMixin,
-    FloatBitsMixin,
+    DistributionsMixin,
     EmbeddingMixin,
+    FloatBitsMixin,
     GammaMixin,
     MaskedMixin,
     NeuralMixin,
     NormalizationMixin,
-    RandomSlopeMixin,
     PolynomialMixin,
+    RandomSlopeMixin,
     SamplingMixin,
+    SignalMixin,
     TrianglesMixin,
     UpdatesMixin,
 ):

@@ -188,7 +188,8 @@ class GammaMixin(SpecialMixin):
         a, x, own = self.carried_pair("igamma", other)
         part, upper = _incomplete(a, x)
         value = upper.where(part.neg().add(1.0), part)
-        return _incomplete_edges(a, x, value, 0.0, 1.0).cast(own)
+        result: Self = _incomplete_edges(a, x, value, 0.0, 1.0).cast(own)
+        return result
 
     def igammac(self, other: Any) -> Self:
         """Regularised upper incomplete gamma function of a (this) and x: 1 - igamma(a, x), also where that is tiny.
@@ -204,7 +205,8 @@ class GammaMixin(SpecialMixin):
         a, x, own = self.carried_pair("igammac", other)
         part, upper = _incomplete(a, x)
         value = upper.where(part, part.neg().add(1.0))
-        return _incomplete_edges(a, x, value, 1.0, 0.0).cast(own)
+        result: Self = _incomplete_edges(a, x, value, 1.0, 0.0).cast(own)
+        return result
 
 
 def _fraction(x: Any) -> Any:

@@ -185,7 +185,8 @@ class PolynomialMixin(SpecialMixin):
         value = kind(x, degree)
         value = degree.eq(0.0).where(1.0, value)
         value = degree.lt(0.0).where(0.0, value)
-        return value.with_derivative(name, [x], lambda gradient: [gradient.mul(slope(x, degree))]).cast(own)
+        result: Self = value.with_derivative(name, [x], lambda gradient: [gradient.mul(slope(x, degree))]).cast(own)
+        return result
 
     def _by_recurrence(self, name: str, n: Any, following: Recurrence) -> Self:
         degree, own = self._degree(name, n)
@@ -194,10 +195,11 @@ class PolynomialMixin(SpecialMixin):
             before, now = x.const_like(0.0), x.const_like(1.0)
             for k in range(degree):
                 before, now = now, following(k, x, now, before)
-            return (now if degree >= 0 else before).cast(own)
+            last: Self = now if degree >= 0 else before
+            return last.cast(own)
         x = x.expand(broadcast_shapes((x.shape, degree.shape), name))
         before, now = x.const_like(0.0), x.const_like(1.0)
-        result = degree.lt(0.0).where(0.0, degree.eq(0.0).where(now, math.nan))
+        result: Self = degree.lt(0.0).where(0.0, degree.eq(0.0).where(now, math.nan))
         for k in range(LARGEST_DEGREE):
             before, now = now, following(k, x, now, before)
             result = degree.eq(k + 1.0).where(now, result)

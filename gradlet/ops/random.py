@@ -10,9 +10,9 @@ import math
 from math import prod
 from typing import Any, Final, Self
 
-from gradlet.base.dtype import DType, dtypes, to_dtype
+from gradlet.base.dtype import DType, accumulator, dtypes, promote, to_dtype
 from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
-from gradlet.ops.arguments import has_size, integer, largest_sizes, number, sizes
+from gradlet.ops.arguments import broadcast_shapes, has_size, integer, largest_sizes, number, sizes
 from gradlet.ops.stats import StatsMixin
 
 ROTATIONS: Final = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -40,7 +40,7 @@ class RandomMixin(StatsMixin):
 
     @classmethod
     def rand(cls, *shape: Any, dtype: DType | str | None = None, device: str | None = None) -> Self:
-        """Uniform in [0, 1), on a grid of 2**-24 for float32.
+        """Uniform in [0, 1), on a grid of 2**-24 for float32, of 2**-53 for float64, of the last bit of narrower types.
 
         Raises:
             DTypeError: not a float type.
@@ -56,8 +56,8 @@ class RandomMixin(StatsMixin):
         chosen = _float_type(dtype, "rand")
         if 0 in wanted:
             return cls.constant(0, wanted, chosen, device, False)
-        words, _ = cls._random_words(prod(wanted), device)
-        result: Self = _to_unit(words, chosen).reshape(wanted)
+        first, second = cls._random_words(prod(wanted), device)
+        result: Self = _to_unit(first, second, chosen).reshape(wanted)
         return result
 
     def rand_like(self, dtype: DType | str | None = None, device: str | None = None) -> Self:
@@ -72,6 +72,11 @@ class RandomMixin(StatsMixin):
     def randn(cls, *shape: Any, dtype: DType | str | None = None, device: str | None = None) -> Self:
         """Normal with mean 0 and standard deviation 1.
 
+        Source: Box and Muller 1958. Values lie within 5.8 of 0 (float64: 6.8).
+
+        Raises:
+            DTypeError: not a float type.
+
         >>> Tensor.randn(2, 3).shape
         (2, 3)
         """
@@ -82,10 +87,12 @@ class RandomMixin(StatsMixin):
         if 0 in wanted:
             return cls.constant(0, wanted, chosen, device, False)
         first, second = cls._random_words(prod(wanted), device)
-        # Box and Muller; 1 - u lies in (0, 1], so the logarithm is finite.
-        radius = _to_unit(first, dtypes.float32).neg().add(1.0).log().mul(-2.0).sqrt()
-        angle = _to_unit(second, dtypes.float32).mul(2 * math.pi)
-        result: Self = radius.mul(angle.cos()).cast(chosen).reshape(wanted)
+        # Box and Muller; what the logarithm sees lies in (0, 1], so it is finite.
+        if chosen is dtypes.float64:
+            radius, turn = to_open_unit(first, chosen), to_open_unit(second, chosen)
+        else:
+            radius, turn = _to_unit(first, second, dtypes.float32).neg().add(1.0), _highest_bits(second)
+        result: Self = radius.log().mul(-2.0).sqrt().mul(turn.mul(2 * math.pi).cos()).cast(chosen).reshape(wanted)
         return result
 
     def randn_like(self, dtype: DType | str | None = None, device: str | None = None) -> Self:
@@ -100,11 +107,11 @@ class RandomMixin(StatsMixin):
     def randint(
         cls, *shape: Any, low: int = 0, high: int = 10, dtype: DType | str | None = None, device: str | None = None
     ) -> Self:
-        """Integers in [low, high), each as likely as the others to within 2**-32 of the range.
+        """Integers in [low, high), each as likely as the others to within 2**-32 of the range (2**-64 above 2**32).
 
         Raises:
-            ArgumentError: an empty range, or one wider than 2**32.
-            DTypeError: not an integer type, or the range does not fit it.
+            ArgumentError: an empty range.
+            DTypeError: the type does not hold all numbers of the range.
 
         >>> x = Tensor.randint(100, low=2, high=5)
         >>> x.min().item() >= 2, x.max().item() < 5
@@ -112,18 +119,40 @@ class RandomMixin(StatsMixin):
         """
         wanted = sizes(shape, "randint")
         chosen = dtypes.default_int if dtype is None else to_dtype(dtype)
-        if not isinstance(low, int) or not isinstance(high, int):
-            raise ArgumentError(f"randint: low and high must be integers, got {low!r} and {high!r}")
-        if not low < high <= low + 2**32:
-            raise ArgumentError(f"randint: the range [{low}, {high}) must hold 1 to 2**32 numbers")
-        if not chosen.is_int or low < chosen.min or high - 1 > chosen.max:
+        low, high = integer(low, "randint", "low"), integer(high, "randint", "high")
+        if not low < high:
+            raise ArgumentError(f"randint: the range [{low}, {high}) holds no number")
+        if chosen.is_float:
+            fits = max(abs(low), abs(high - 1)) <= min(2**chosen.format.digits, chosen.format.largest)
+        else:
+            fits = chosen.is_int and chosen.min <= low and high - 1 <= chosen.max
+        if not fits:
             raise DTypeError(f"randint: [{low}, {high}) does not fit {chosen}; choose another dtype")
         if 0 in wanted:
             return cls.constant(0, wanted, chosen, device, False)
-        words, _ = cls._random_words(prod(wanted), device)
+        first, second = cls._random_words(prod(wanted), device)
+        span = high - low
         # The high half of word * range; no remainder, so no number is favoured by more than one part in 2**32.
-        scaled = words.cast(dtypes.uint64).mul(high - low).rshift(32)
-        return scaled.cast(dtypes.int64).add(low).cast(chosen).reshape(wanted)
+        if span <= 2**32:
+            scaled = first.cast(dtypes.uint64).mul(span).rshift(32)
+        else:
+            scaled = _high_half(first.cast(dtypes.uint64), second.cast(dtypes.uint64), span)
+        if low < 0:  # wraps into place
+            return scaled.cast(dtypes.int64).add(low).cast(chosen).reshape(wanted)
+        return scaled.add(low).cast(chosen).reshape(wanted)
+
+    def randint_like(self, low: int = 0, high: int = 10, dtype: DType | str | None = None) -> Self:
+        """Integers in [low, high), in this one's shape; in its type unless another is given.
+
+        Raises:
+            ArgumentError: an empty range.
+            DTypeError: the range does not fit the type.
+
+        >>> Tensor.zeros(2, 3).randint_like(high=1).tolist()
+        [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+        """
+        chosen = self.dtype if dtype is None else dtype
+        return self.randint(*self.shape, low=low, high=high, dtype=chosen, device=self.place)
 
     @classmethod
     def uniform(
@@ -137,37 +166,69 @@ class RandomMixin(StatsMixin):
         """Uniform in [low, high).
 
         Raises:
-            ArgumentError: an end that is no number.
+            ArgumentError: an end that is no number, `low` above `high`, or a range wider than the type's numbers.
             DTypeError: not a float type.
 
         >>> x = Tensor.uniform(100, low=-1.0, high=1.0)
         >>> x.min().item() >= -1.0
         True
         """
-        low, high = number(low, "uniform", "low"), number(high, "uniform", "high")
-        return cls.rand(*shape, dtype=_float_type(dtype, "uniform"), device=device).mul(high - low).add(low)
+        low, high, chosen = (
+            number(low, "uniform", "low"),
+            number(high, "uniform", "high"),
+            _float_type(dtype, "uniform"),
+        )
+        if not low <= high:
+            raise ArgumentError(f"uniform: low must not be above high, got [{low}, {high})")
+        if not high - low <= chosen.format.largest:
+            raise ArgumentError(f"uniform: [{low}, {high}) is wider than the largest number of {chosen}")
+        scaled = cls.rand(*shape, dtype=chosen, device=device).mul(high - low).add(low)
+        # Rounding may reach the upper end.
+        return scaled if low == 0 and high == 1 else scaled.lt(high).where(scaled, low)
 
     @classmethod
     def normal(
         cls,
         *shape: Any,
-        mean: float = 0.0,
-        std: float = 1.0,
+        mean: Any = 0.0,
+        std: Any = 1.0,
         dtype: DType | str | None = None,
         device: str | None = None,
     ) -> Self:
-        """Normal with this mean and standard deviation.
+        """Normal with this mean and standard deviation: mean + std * randn; differentiable with respect to both.
+
+        Args:
+            shape: sizes; without any, those of `mean` and `std` together.
+            mean, std: numbers, or tensors that broadcast to the shape.
 
         Raises:
             ArgumentError: a negative standard deviation, or something that is no number.
+            ShapeError: tensors that do not broadcast to the shape.
 
         >>> Tensor.normal(2, 3, mean=5.0).shape
         (2, 3)
+        >>> Tensor.normal(mean=Tensor([1.0, 2.0]), std=0.0).tolist()
+        [1.0, 2.0]
         """
-        mean, std = number(mean, "normal", "mean"), number(std, "normal", "std")
-        if not std >= 0:
-            raise ArgumentError(f"normal: std must not be negative, got {std}")
-        return cls.randn(*shape, dtype=dtype, device=device).mul(std).add(mean)
+        tensors = [part for part in (mean, std) if isinstance(part, RandomMixin)]
+        if not isinstance(mean, RandomMixin):
+            mean = number(mean, "normal", "mean")
+        if not isinstance(std, RandomMixin):
+            std = number(std, "normal", "std")
+            if not std >= 0:
+                raise ArgumentError(f"normal: std must not be negative, got {std}")
+        if not tensors:
+            return cls.randn(*shape, dtype=dtype, device=device).mul(std).add(mean)
+        together = broadcast_shapes([part.shape for part in tensors], "normal")
+        wanted = sizes(shape, "normal") if shape else together
+        if broadcast_shapes((wanted, together), "normal") != wanted:
+            raise ShapeError(f"normal: mean and std of shape {together} do not broadcast to shape {wanted}")
+        chosen = dtype
+        if chosen is None:
+            floats = [part.dtype for part in tensors if part.dtype.is_float]
+            chosen = promote(floats[0], floats[-1]) if floats else None
+        place = tensors[0].place if device is None else device
+        return cls.randn(*wanted, dtype=chosen, device=place).mul(std).add(mean)
 
     @classmethod
     def scaled_uniform(cls, *shape: Any, dtype: DType | str | None = None, device: str | None = None) -> Self:
@@ -233,11 +294,21 @@ class RandomMixin(StatsMixin):
         return words.argsort(0).cast(chosen)
 
     def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
-        """Numbers drawn by these weights, along the last axis of a vector or matrix; int64.
+        """Numbers drawn by these weights, along the last axis of a vector or matrix; of type `dtypes.default_int`.
+
+        Args:
+            num_samples: how many numbers a row.
+            replacement: whether a number may be drawn again.
+
+        Where nothing can be drawn the result is the number of weights, which is no number of them: in rows with a
+        negative, infinite or NaN weight or with no weight above 0, and without replacement when those are used up.
 
         Raises:
             ShapeError: neither a vector nor a matrix, or no weights.
-            ArgumentError: more than one sample without replacement, or fewer than one.
+            ArgumentError: fewer than one sample, or without replacement more than there are numbers.
+
+        Source: the inverse of the running sum; without replacement the order in which exponential clocks of these
+        rates ring (Efraimidis and Spirakis 2006).
 
         >>> Tensor([0.0, 1.0]).multinomial(3, replacement=True).tolist()
         [1, 1, 1]
@@ -245,13 +316,30 @@ class RandomMixin(StatsMixin):
         num_samples = integer(num_samples, "multinomial", "num_samples", 1)
         if self.ndim not in (1, 2) or not self.shape[-1]:
             raise ShapeError(f"multinomial: needs 1 or 2 axes and at least one weight, got shape {self.shape}")
-        if not replacement and num_samples > 1:
-            raise ArgumentError("multinomial: draw more than one sample with replacement=True")
         rows = self.reshape(-1, self.shape[-1]).same_float("multinomial")
-        running = rows.cumsum(1)
-        total = running.shrink((None, (rows.shape[1] - 1, rows.shape[1])))
-        point = self.rand(rows.shape[0], num_samples, dtype=rows.dtype, device=self.place).mul(total)
-        return running._count_up_to(point).reshape(self.shape[:-1] + (num_samples,))
+        rows, count = rows.cast(accumulator(rows.dtype)).detach(), rows.shape[1]
+        if not replacement and num_samples > count:
+            raise ArgumentError(
+                f"multinomial: {num_samples} different numbers of {count}; draw fewer, or with replacement=True"
+            )
+        if replacement or num_samples == 1:
+            running = rows.cumsum(1)
+            total = running.shrink((None, (count - 1, count)))
+            point = self.rand(rows.shape[0], num_samples, dtype=rows.dtype, device=self.place).mul(total)
+            drawn = running._count_up_to(point)
+        else:
+            waits = self._open_unit(rows.shape, rows.dtype, self.place).log().neg().fdiv(rows)
+            drawn = waits.topk(num_samples, 1, largest=False)[1]
+        proper = (rows >= 0.0).bitwise_and(rows.isfinite()).all(1, True)
+        drawn = proper.bitwise_and(rows.gather(1, drawn).gt(0.0)).where(drawn, count)
+        return drawn.cast(dtypes.default_int).reshape(self.shape[:-1] + (num_samples,))
+
+    @classmethod
+    def _open_unit(cls, shape: Any, dtype: DType, device: str | None) -> Self:
+        """Uniform in (0, 1], on a grid of 2**-32 with as many digits as the type has."""
+        words, _ = cls._random_words(prod(shape), device)
+        result: Self = to_open_unit(words, dtype).reshape(shape)
+        return result
 
     def _count_up_to(self, point: Self) -> Self:
         """How many numbers of each ascending row are at most each point of that row, found by halving, as int64."""
@@ -279,12 +367,35 @@ def threefry2x32(key0: Any, key1: Any, counter0: Any, counter1: Any) -> tuple[An
     return x, y
 
 
-def _to_unit(words: Any, dtype: DType) -> Any:
-    """Words as floats in [0, 1): the highest bits that the type can hold without rounding up to 1."""
-    bits = min(dtype.format.digits, 24)
-    carrier = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+def _highest_bits(words: Any, bits: int = 24) -> Any:
+    """Words as float32 in [0, 1), of their highest bits."""
     # Fits int32, which converts to float in one instruction.
-    return words.rshift(32 - bits).cast(dtypes.int32).cast(carrier).mul(2.0**-bits).cast(dtype)
+    return words.rshift(32 - bits).cast(dtypes.int32).cast(dtypes.float32).mul(2.0**-bits)
+
+
+def _to_unit(first: Any, second: Any, dtype: DType) -> Any:
+    """Words as floats in [0, 1): the highest bits that the type can hold without rounding up to 1."""
+    if dtype is not dtypes.float64:
+        return _highest_bits(first, min(dtype.format.digits, 24)).cast(dtype)
+    high = first.rshift(5).cast(dtypes.int32).cast(dtypes.float64)
+    low = second.rshift(6).cast(dtypes.int32).cast(dtypes.float64)
+    return high.mul(2.0**26).add(low).mul(2.0**-53)
+
+
+def to_open_unit(words: Any, dtype: DType) -> Any:
+    """Words as floats in (0, 1]: small ones have all 32 bits, which keeps the tails of distributions right."""
+    wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+    return words.cast(wide).add(0.5).mul(2.0**-32)
+
+
+def _high_half(first: Any, second: Any, span: int) -> Any:
+    """The high 64 bits of (first * 2**32 + second) * span, all of them 64 bits wide."""
+    if span == 2**64:
+        return first.lshift(32).bitwise_or(second)
+    high, low, mask = span >> 32, span & (2**32 - 1), 2**32 - 1
+    cross, other = first.mul(low), second.mul(high)
+    middle = second.mul(low).rshift(32).add(cross.bitwise_and(mask)).add(other.bitwise_and(mask))
+    return first.mul(high).add(cross.rshift(32)).add(other.rshift(32)).add(middle.rshift(32))
 
 
 def _float_type(dtype: DType | str | None, what: str) -> DType:

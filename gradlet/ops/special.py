@@ -31,6 +31,10 @@ class SpecialMixin(MathMixin):
         """The same values with a gradient of its own: `rule` gives that of each input from that of the result."""
         raise NotImplementedError
 
+    def detach(self) -> Self:
+        """The same values without a gradient."""
+        raise NotImplementedError
+
     def carried(self, name: str, function: Callable[[Self], Self], slope: Callable[[Self], Self]) -> Self:
         """A function computed in float64 and rounded to this one's float type.
 

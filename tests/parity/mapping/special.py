@@ -46,3 +46,27 @@ MAPPING: dict[str, Callable[..., Any]] = {
     "special.polygamma": _polygamma,
 }
 REASONS: dict[str, str] = {}
+
+
+def _windows(own: Callable[..., Any]) -> Callable[..., Any]:
+    """A window with torch's `sym` as `periodic`."""
+
+    def call(points: int, *, sym: bool = True, **rest: Any) -> Any:
+        return own(points, periodic=not sym, **rest)
+
+    return call
+
+
+MAPPING |= {
+    "signal.windows.bartlett": _windows(Tensor.bartlett_window),
+    "signal.windows.blackman": _windows(Tensor.blackman_window),
+    "signal.windows.cosine": Tensor.cosine_window,
+    "signal.windows.exponential": Tensor.exponential_window,
+    "signal.windows.gaussian": Tensor.gaussian_window,
+    "signal.windows.general_cosine": Tensor.general_cosine_window,
+    "signal.windows.general_hamming": Tensor.general_hamming_window,
+    "signal.windows.hamming": _windows(Tensor.hamming_window),
+    "signal.windows.hann": _windows(Tensor.hann_window),
+    "signal.windows.kaiser": _windows(Tensor.kaiser_window),
+    "signal.windows.nuttall": Tensor.nuttall_window,
+}
