@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any, Final, Self
 
-from gradlet.base.dtype import DType
 from gradlet.base.errors import DeviceError, DTypeError, ShapeError
 from gradlet.engine import execute
+from gradlet.graph.node import UOp
 from gradlet.ops.movement import operand
 from gradlet.ops.op import Op
 from gradlet.runtime.buffer import buffer_of, protected
@@ -15,6 +16,7 @@ from gradlet.tensor import donation, hostdata, symbolic, writes
 from gradlet.tensor.core import LazyTensor
 from gradlet.tensor.nodes import place_of
 
+_MUCH_LARGER: Final = 4
 _IN_PLACE: Final = 1 << Op.WRITE | 1 << Op.SCATTER
 
 
@@ -93,6 +95,8 @@ class Values(LazyTensor):
         flat = hostdata.to_array(memory, base.dtype, base.arg.size)
         if all(op is Op.RESHAPE or op is Op.LIMIT for op, _ in steps):
             return symbolic.cut(flat.reshape(self.uop.shape).copy(), self.uop)
+        if _passes_something_large(self.uop, base) and all(op is not Op.LIMIT for op, _ in steps):
+            return self.contiguous()._host_array()  # a kernel reads each element where it is
         try:
             return symbolic.cut(evaluate([self.uop], {base: flat})[0], self.uop)
         except MemoryError as error:
@@ -153,3 +157,14 @@ class Values(LazyTensor):
 
     def __contains__(self, value: Any) -> bool:
         return bool(self.eq(value).any().item())
+
+
+def _passes_something_large(view: UOp, base: UOp) -> bool:
+    """Whether a view of memory leads through something much larger than the memory and the view together."""
+    limit = _MUCH_LARGER * (base.arg.size + prod(view.shape))
+    node = view
+    while node is not base:
+        if prod(node.shape) > limit:
+            return True
+        node = node.src[0]
+    return False
