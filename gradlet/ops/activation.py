@@ -227,11 +227,12 @@ class ActivationMixin(MathMixin):
         """
         x = self.same_float("prelu")
         slope = x.coerce(weight)
-        if slope.ndim == 1 and slope.numel() != 1 and x.ndim >= 2:
-            if x.shape[1] != slope.shape[0] and x.shape[-1] != slope.shape[0]:
+        if slope.numel() == 1:
+            slope = slope.reshape(())
+        elif slope.ndim == 1:
+            if x.ndim < 2 or (x.shape[1] != slope.shape[0] and x.shape[-1] != slope.shape[0]):
                 raise ShapeError(
-                    f"prelu: {slope.shape[0]} weights for shape {x.shape}, whose axis 1 has {x.shape[1]}; give one "
-                    "weight, or one for each channel (axis 1)"
+                    f"prelu: {slope.shape[0]} weights for shape {x.shape}; give one, or one for each channel (axis 1)"
                 )
             if x.shape[1] == slope.shape[0]:
                 slope = slope.reshape((1, -1) + (1,) * (x.ndim - 2))

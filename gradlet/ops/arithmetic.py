@@ -9,6 +9,7 @@ from gradlet.base.dtype import dtypes, promote
 from gradlet.base.errors import ArgumentError, DTypeError
 from gradlet.base.floatformat import FORMATS
 from gradlet.ops.arguments import number
+from gradlet.ops.movement import operand
 from gradlet.ops.rearrange import RearrangeMixin
 
 
@@ -255,7 +256,7 @@ class ArithmeticMixin(RearrangeMixin):
             low = number(eps, "logit", "eps")
             x = x.clamp(low, 1.0 - low)
         inside = (x >= 0.0) & (x <= 1.0)
-        x = inside.where(x, math.nan * x)
+        x = inside.where(x, math.nan)
         return x.fdiv(x.neg().add(1.0)).log().cast(own)
 
     def sinc(self) -> Self:
@@ -349,6 +350,18 @@ class ArithmeticMixin(RearrangeMixin):
         [True, False]
         """
         return self.cast(dtypes.bool).bitwise_xor(self.coerce(other).cast(dtypes.bool))
+
+    def equal(self, other: Any) -> bool:
+        """Whether shapes and all elements are equal; computes now.
+
+        Raises:
+            DTypeError: `other` is no tensor.
+
+        >>> Tensor([1, 2]).equal(Tensor([1, 2])), Tensor([1, 2]).equal(Tensor([1]))
+        (True, False)
+        """
+        other = operand(other, "equal", "other")
+        return self.shape == other.shape and bool(self.eq(other).all())
 
     def isposinf(self) -> Self:
         """True where positive infinity.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 from gradlet.base.dtype import DType, dtypes
@@ -26,6 +27,10 @@ class FloatBitsMixin(RearrangeMixin):
     """Floats taken apart."""
 
     __slots__ = ()
+
+    def with_derivative(self, name: str, inputs: Sequence[Self], rule: Callable[[Self], Sequence[Self | None]]) -> Self:
+        """The same values with a gradient of its own: `rule` gives that of each input from that of the result."""
+        raise NotImplementedError
 
     def frexp(self) -> tuple[Self, Self]:
         """Mantissa in [0.5, 1) and int32 exponent: `self = mantissa * 2 ** exponent`.
@@ -65,7 +70,7 @@ class FloatBitsMixin(RearrangeMixin):
         return x.mul(half.exp2()).mul(power.sub(half).exp2()).cast(own)
 
     def nextafter(self, other: Any) -> Self:
-        """The next number of the type after this in the direction of `other`; not differentiable.
+        """The next number of the type after this in the direction of `other`; this receives the gradient as it is.
 
         Raises:
             DTypeError: not floats.
@@ -76,7 +81,6 @@ class FloatBitsMixin(RearrangeMixin):
         x, y = self.same_dtype([other])
         if not x.dtype.is_float:
             raise DTypeError(f"nextafter: floats have neighbours, not {x.dtype}; cast to a float first")
-        x, y = x.detach(), y.detach()
         integer = dtypes.by_name(f"int{x.dtype.bits}")
         # Bits of floats of one sign are in the order of their sizes.
         away = x.lt(y).eq(x.gt(0.0))
@@ -85,4 +89,5 @@ class FloatBitsMixin(RearrangeMixin):
         sign_bit = x.const_like(dtypes.by_name(f"int{x.dtype.bits}").min, dtype=integer)
         smallest = y.bitcast(integer).bitwise_and(sign_bit).bitwise_or(1).bitcast(x.dtype)
         moved = x.eq(0.0).where(smallest, moved)
-        return (x.isnan() | y.isnan()).where(math.nan, x.eq(y).where(y, moved))
+        result = (x.isnan() | y.isnan()).where(math.nan, x.eq(y).where(y, moved))
+        return result.with_derivative("nextafter", [x.expand(result.shape)], lambda gradient: [gradient])

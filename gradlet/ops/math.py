@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from gradlet.base.dtype import DType, accumulator, dtypes, promote
 from gradlet.base.errors import ArgumentError, DTypeError
-from gradlet.ops.arguments import integer
+from gradlet.ops.arguments import integer, number
 from gradlet.ops.op import Op
 from gradlet.ops.transcendental import TranscendentalMixin
 
@@ -364,6 +364,22 @@ class MathMixin(TranscendentalMixin):
         """
         return self.coerce(x).lt(self)
 
+    def le(self, other: Any) -> Self:
+        """`self <= other`; False beside NaN.
+
+        >>> Tensor([1, 2]).le(1).tolist()
+        [True, False]
+        """
+        return self <= other
+
+    def ge(self, other: Any) -> Self:
+        """`self >= other`; False beside NaN.
+
+        >>> Tensor([1, 2]).ge(2).tolist()
+        [False, True]
+        """
+        return self >= other
+
     def isnan(self) -> Self:
         """True where NaN.
 
@@ -395,11 +411,19 @@ class MathMixin(TranscendentalMixin):
     def isclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Self:
         """True where `|self - other| <= atol + rtol * |other|`, or equal.
 
+        Raises:
+            ArgumentError: a tolerance is negative or no number.
+
         >>> Tensor([1.0]).isclose(Tensor([1.0 + 1e-7])).item()
         True
         """
-        x = self.same_float("isclose")
-        other = x.coerce(other).same_float("isclose")
+        for name, value in (("rtol", rtol), ("atol", atol)):
+            if number(value, "isclose", name) < 0:
+                raise ArgumentError(f"isclose: {name} must not be negative, got {value}")
+        other = self.coerce(other)
+        if not (self.dtype.is_float or other.dtype.is_float):
+            return self.cast(dtypes.float64).isclose(other.cast(dtypes.float64), rtol, atol)
+        x, other = self.same_float("isclose"), other.same_float("isclose")
         gap, limit = x.sub(other).abs(), other.abs().mul(rtol).add(atol)
         close = x.eq(other).bitwise_or(other.isfinite().bitwise_and(gap <= limit))
         return close.bitwise_or(x.isnan().bitwise_and(other.isnan())) if equal_nan else close
