@@ -98,7 +98,7 @@ def count_nonzero(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) ->
 def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
-    """Differences of neighbours along an axis, `n` times; `prepend` and `append` are joined to `x` first.
+    """Differences of neighbours along an axis, `n` times; `prepend` and `append` are joined to `x` first (if n > 0).
 
     Raises:
         ArgumentError: a negative n.
@@ -109,6 +109,8 @@ def diff(
     first, *rest = [part.cast(kind) for part in parts]
     if n < 0:
         raise ArgumentError(f"diff: n must not be negative, got {n}")
+    if n == 0:
+        return x.cast(kind)
     return (first.cat(*rest, dim=axis) if rest else first).diff(n, axis)
 
 

@@ -67,8 +67,8 @@ UNARY_TYPES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("abs", "negative", "positive", "sign", "square"), NUMERIC),
     **dict.fromkeys(("ceil", "floor", "round", "trunc"), NUMERIC),
     **dict.fromkeys(
-        ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "expm1", "log", "log1p", "log2", "log10",
-         "reciprocal", "sin", "sinh", "sqrt", "tan", "tanh"), FLOATS,
+        ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "expm1", "log", "log1p", "log2",
+         "log10", "reciprocal", "sin", "sinh", "sqrt", "tan", "tanh"), FLOATS,
     ),
     "bitwise_invert": ("bool", *INTS),
     "conj": NUMERIC,
