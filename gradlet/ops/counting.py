@@ -186,7 +186,7 @@ class CountingMixin(SelectionMixin):
             edges.append(edge)
             count = edge.shape[0] - 1
             first, last = edge._box(0, 0, 1), edge._box(0, count, count + 1)
-            found = edge._bisect(x, True).add(-1)
+            found = edge._bisect(x, True).add(-1) if isinstance(asked, CountingMixin) else edge._equal_bin(x)
             found = x.eq(last).where(count - 1, found)
             within = (first <= x).bitwise_and(x <= last)
             inside = within if inside is None else inside.bitwise_and(within)
@@ -201,6 +201,15 @@ class CountingMixin(SelectionMixin):
                 width = edge.diff().reshape([-1 if a == dimension else 1 for a, _ in enumerate(shape)])
                 total = total.fdiv(width)
         return total, edges
+
+    def _equal_bin(self, values: Self) -> Self:
+        """The bins of values between these equally distant edges: a division, and a look at the edges beside."""
+        count = self.shape[0] - 1
+        first, last = self._box(0, 0, 1), self._box(0, count, count + 1)
+        guess = values.sub(first).mul(count).fdiv(last.sub(first)).clamp(0, count - 1).cast(dtypes.int32)
+        below = values.lt(self.gather_rows(guess)).cast(dtypes.int32)
+        reached = values.lt(self.gather_rows(guess.add(1))).logical_not().cast(dtypes.int32)
+        return guess.sub(below).add(reached)
 
     def _bin_edges(self, bins: Any, ends: Sequence[float] | None, what: str) -> Self:
         """Edges that are given, or those of equal bins between two numbers or the extremes of these values."""

@@ -230,7 +230,7 @@ class LazyTensor(ComposedMixin):
         node = self.uop
         if node.dtype.kind != "f":
             if op is Op.TRUNC:
-                return self
+                return self.as_value()
             if op in _FLOAT_UNARY:
                 node = node_cast(node, dtypes.default_float)
         result = mk(op, node.dtype, (node,), None)
@@ -566,7 +566,7 @@ def zero_on(place: str) -> Any:
 def computed_on(place: str, node: UOp) -> UOp:
     """A value that any device can make, made on this one: what is added to a value on a device is computed there."""
     there = spread(zero_on(place).cast(node.dtype).uop, (), node.shape, True)
-    return mk(Op.OR if node.dtype is _BOOL else _ADD, node.dtype, (there, node), None)
+    return mk(Op.XOR if node.dtype is _BOOL else _ADD, node.dtype, (there, node), None)
 
 
 def in_memory(memory: Any, dtype: DType, shape: Shape, device: str, copy: bool) -> Any:

@@ -12,10 +12,21 @@ import pytest
 pytest.importorskip("torch")
 
 from tests.operators.case import Case, check
-from tests.operators.cases import elementwise, indexing, layers, movement, neural, products, reductions, shapes, windows
+from tests.operators.cases import (
+    elementwise,
+    indexing,
+    layers,
+    movement,
+    neural,
+    products,
+    reductions,
+    shapes,
+    statistics,
+    windows,
+)
 
 DEVICES = ("CPU", "PYTHON")
-TABLES = (elementwise, reductions, movement, shapes, indexing, products, windows, neural, layers)
+TABLES = (elementwise, reductions, movement, shapes, indexing, products, windows, neural, layers, statistics)
 CASES = list(chain.from_iterable(table.CASES for table in TABLES))
 RUNS = [pytest.param(case, dtype, id=f"{case.name}-{dtype}") for case in CASES for dtype in case.dtypes]
 
