@@ -18,6 +18,7 @@ from gradlet.ops.polynomials import PolynomialMixin
 from gradlet.ops.randomslope import RandomSlopeMixin
 from gradlet.ops.sampling import SamplingMixin
 from gradlet.ops.signal import SignalMixin
+from gradlet.ops.solving import SolvingMixin
 from gradlet.ops.triangles import TrianglesMixin
 from gradlet.ops.updates import UpdatesMixin
 
@@ -39,6 +40,7 @@ class ComposedMixin(
     RandomSlopeMixin,
     SamplingMixin,
     SignalMixin,
+    SolvingMixin,
     TrianglesMixin,
     UpdatesMixin,
 ):

@@ -151,15 +151,16 @@ class LinalgMixin(StatsMixin):
         return (product.reduce_over(Op.ADD, axes, False, "einsum") if axes else product).cast(result_dtype)
 
     def kron(self, other: Self) -> Self:
-        """Kronecker product of two matrices.
+        """Kronecker product: every element of this times all of `other`, block by block along every axis.
 
         >>> Tensor([[1, 2]]).kron(Tensor([[1], [1]])).tolist()
         [[1, 2], [1, 2]]
         """
-        if self.ndim != 2 or operand(other, "kron", "other").ndim != 2:
-            raise ShapeError(f"kron: needs two matrices, got shapes {self.shape} and {other.shape}")
-        (a, b), (c, d) = self.shape, other.shape
-        return self.reshape(a, 1, b, 1).mul(other.reshape(1, c, 1, d)).reshape(a * c, b * d)
+        rank = max(self.ndim, operand(other, "kron", "other").ndim)
+        mine, others = [(1,) * (rank - x.ndim) + x.shape for x in (self, other)]
+        left = self.reshape([size for own in mine for size in (own, 1)])
+        right = other.reshape([size for own in others for size in (1, own)])
+        return left.mul(right).reshape([a * b for a, b in zip(mine, others)])
 
 
 def _without_repeats(tensor: Any, letters: str) -> tuple[Any, str]:

@@ -1,0 +1,156 @@
+"""Eigenvalues of symmetric matrices and singular values by Jacobi rotations, in rounds that all have one structure.
+
+In a round every index takes part in one rotation; between rounds the indices move on a circle (the first stays), so
+that after n - 1 rounds, a sweep, every pair has met once. All rounds have the same kernels. The number of sweeps is
+fixed, because no value of the data may decide what a graph looks like. All functions take axes [batch, rows, columns]
+and know nothing of gradients.
+
+Sources: Hestenes 1958, "Inversion of matrices by biorthogonalization and related results"; Brent and Luk 1985, "The
+solution of singular-value and symmetric eigenvalue problems on multiprocessor arrays" (the ordering).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradlet.ops.elimination import householder, identity, orthogonal_factor, pause_after
+
+# These functions work on whatever has the methods of a tensor.
+Matrices = Any
+
+
+def sweeps_for(size: int, itemsize: int) -> int:
+    """How many sweeps leave nothing above rounding: the convergence is quadratic in the end, slow growth before."""
+    base = 5 if itemsize < 8 else 6
+    return base + max(0, (size - 1).bit_length() - 2) // 2 + (1 if size > 4 else 0)
+
+
+def scaled_to_one(matrix: Matrices) -> tuple[Matrices, Matrices]:
+    """The matrices with their largest element about 1, and the powers of two that they were divided by."""
+    largest = matrix.abs().max((1, 2), keepdim=True)
+    usable = largest.gt(0).bitwise_and(largest.isfinite())
+    power = usable.where(usable.where(largest, 1.0).log2().floor().exp2(), 1.0)
+    return matrix.fdiv(power), power
+
+
+def rotation(first: Matrices, second: Matrices, product: Matrices, still: Matrices) -> tuple[Matrices, Matrices]:
+    """Cosine and sine of the smaller angle that makes [[first, product], [product, second]] diagonal.
+
+    No rotation where `still` says so. The vectors become `c * x - s * y` and `s * x + c * y`.
+    """
+    ratio = second.sub(first).fdiv(still.where(1.0, product.mul(2.0)))
+    tangent = ratio.lt(0).where(-1.0, 1.0).fdiv(ratio.abs().add(ratio.mul(ratio).add(1.0).sqrt()))
+    tangent = still.where(0.0, tangent)
+    cosine = tangent.mul(tangent).add(1.0).rsqrt()
+    return cosine, cosine.mul(tangent)
+
+
+def orthogonal_rows(work: Matrices, inner: int, sweeps: int) -> Matrices:
+    """The rows after rotations that make their first `inner` elements orthogonal.
+
+    Rows `i` and `i + half` are a pair. After a round all but the first move by one place on their circle; after whole
+    sweeps they are where they were.
+    """
+    count = work.shape[1]
+    even = max(2, count + count % 2)
+    half = even // 2
+    # An odd number gets one more row, of zeros: it never rotates.
+    work = work.pad_zeros([(0, 0), (0, even - count), (0, 0)])
+    upper, lower = work.shrink((None, (0, half))).contiguous(), work.shrink((None, (half, even))).contiguous()
+    epsilon = 2.0 ** (-24 if work.dtype.itemsize < 8 else -53)
+    rounds = sweeps * (even - 1) if count > 1 else 0
+    for turn in range(rounds):
+        x, y = upper.shrink((None, None, (0, inner))), lower.shrink((None, None, (0, inner)))
+        first, second = x.mul(x).sum(2, keepdim=True), y.mul(y).sum(2, keepdim=True)
+        product = x.mul(y).sum(2, keepdim=True)
+        still = product.abs().gt(first.mul(second).sqrt().mul(epsilon)).logical_not()
+        cosine, sine = rotation(first, second, product, still)
+        cosine, sine = cosine.contiguous(), sine.contiguous()
+        upper, lower = cosine.mul(upper).sub(sine.mul(lower)), sine.mul(upper).add(cosine.mul(lower))
+        if half > 1:
+            upper, lower = _moved_on(upper, lower, half)
+        upper, lower = upper.contiguous(), lower.contiguous()
+        if pause_after(turn, rounds):
+            upper.realize(lower)
+    return upper.cat(lower, dim=1).shrink((None, (0, count))).contiguous()
+
+
+def _moved_on(upper: Matrices, lower: Matrices, half: int) -> tuple[Matrices, Matrices]:
+    parts = [upper.shrink((None, (0, 1))), lower.shrink((None, (0, 1)))]
+    if half > 2:
+        parts.append(upper.shrink((None, (1, half - 1))))
+    last = upper.shrink((None, (half - 1, half)))
+    return parts[0].cat(*parts[1:], dim=1), lower.shrink((None, (1, half))).cat(last, dim=1)
+
+
+def descending(values: Matrices) -> Matrices:
+    """For each row of `values` [batch, n] the places of its elements in descending order (int32)."""
+    count = values.shape[1]
+    place = values.positions(count, values.place)
+    mine, other = values.unsqueeze(2), values.unsqueeze(1)
+    earlier = place.reshape(1, 1, count).lt(place.reshape(1, count, 1))
+    before = other.gt(mine).bitwise_or(other.eq(mine).bitwise_and(earlier))
+    rank = before.where(1, 0).cast(place.dtype).sum(2).cast(place.dtype).unsqueeze(1)
+    hit = rank.eq(place.reshape(1, count, 1))
+    return hit.where(place.reshape(1, 1, count), 0).sum(2).cast(place.dtype)
+
+
+def poison(matrix: Matrices) -> Matrices:
+    """0, but NaN for a matrix that holds a NaN or an infinity; axes [batch, 1, 1]."""
+    return matrix.mul(0).sum((1, 2), keepdim=True)
+
+
+def eigen(matrix: Matrices) -> tuple[Matrices, Matrices]:
+    """Ascending eigenvalues [batch, n] and eigenvectors (columns) of symmetric matrices; lower triangles are read.
+
+    A multiple of the identity is added, so that all eigenvalues are positive and of similar size. Rotations that make
+    the rows of such a matrix orthogonal turn it into its eigenvectors times its eigenvalues.
+    """
+    size = matrix.shape[-1]
+    scaled, power = scaled_to_one(matrix.tril())
+    symmetric = scaled.add(scaled.tril(-1).transpose(1, 2)).contiguous()
+    # No eigenvalue is larger than a row's sum.
+    bound = symmetric.abs().sum(2, keepdim=True).max(1, keepdim=True)
+    shifted = symmetric.add(identity(matrix, size).mul(bound.mul(2.0)))
+    rows = orthogonal_rows(shifted, size, sweeps_for(size, matrix.dtype.itemsize))
+    length = rows.mul(rows).sum(2, keepdim=True).sqrt()
+    rows = rows.fdiv(length.eq(0).where(1.0, length)).contiguous()
+    # A matrix of zeros has no bound, and no rotations.
+    rows = bound.eq(0).where(identity(matrix, size), rows).contiguous()
+    values = rows.dot(symmetric).mul(rows).sum(2).contiguous()
+    order = descending(values.neg()).contiguous()
+    bad = poison(symmetric)
+    values = values.gather_rows(order, 1).mul(power.squeeze(2)).add(bad.squeeze(2))
+    return values, rows.gather_rows(order, 1).transpose(1, 2).add(bad)
+
+
+def singular(matrix: Matrices, vectors: bool, full: bool) -> tuple[Matrices, Matrices, Matrices]:
+    """Singular value decomposition U, s, V.T of matrices with at least as many rows as columns.
+
+    One-sided Jacobi makes the columns of A @ V orthogonal; their lengths are the singular values. A Householder QR of
+    A @ V gives U, which so is orthogonal for singular values of 0 too, and complete with `full`. Without `vectors` the
+    first and the last result mean nothing.
+    """
+    batch, rows, size = matrix.shape
+    scaled, power = scaled_to_one(matrix)
+    # Rows are what rotates: those of the transposed matrix, and beside them those of the transposed V.
+    work = scaled.transpose(1, 2)
+    if vectors:
+        work = work.cat(identity(matrix, size).expand(batch, size, size), dim=2)
+    work = orthogonal_rows(work, rows, sweeps_for(size, matrix.dtype.itemsize))
+    columns = work.shrink((None, None, (0, rows)))
+    lengths = columns.mul(columns).sum(2).sqrt().contiguous()
+    order = descending(lengths).contiguous()
+    bad = poison(scaled)
+    values = lengths.gather_rows(order, 1).mul(power.squeeze(2)).add(bad.squeeze(2))
+    if not vectors:
+        return values, values, values
+    sorted_rows = work.gather_rows(order, 1)
+    product = sorted_rows.shrink((None, None, (0, rows))).transpose(1, 2).contiguous()
+    packed, factors = householder(product)
+    left = orthogonal_factor(packed, factors, rows if full else size)
+    signs = packed.shrink((None, (0, size))).diagonal(0, 1, 2).lt(0).where(-1.0, 1.0)
+    if full and rows > size:
+        signs = signs.cat(signs.const_like(1.0, (batch, rows - size)), dim=1)
+    right = sorted_rows.shrink((None, None, (rows, rows + size)))
+    return left.mul(signs.unsqueeze(1)).add(bad), values, right.add(bad)
