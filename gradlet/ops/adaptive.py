@@ -69,7 +69,7 @@ class AdaptiveMixin(PoolingMixin, RandomMixin):
         if all(size % out == 0 for size, out in zip(sizes, outs)):
             kernel = tuple([size // out for size, out in zip(sizes, outs)])
             if max(kernel) == 1:
-                return source
+                return source.as_value()
             wide = source.cast(accumulator(source.dtype)).windows(kernel, kernel, (1,) * len(kernel))
             total = wide.reduce_over(Op.ADD, tuple(range(self.ndim, wide.ndim)), False, what)
             return total.mul(1 / prod(kernel)).cast(source.dtype)
@@ -81,7 +81,7 @@ class AdaptiveMixin(PoolingMixin, RandomMixin):
     def _average_axis(self, axis: int, out: int, what: str) -> Self:
         size = self.shape[axis]
         if out == size:
-            return self
+            return self.as_value()
         start, stop, place = self._bin_places(size, out)
         inside = place.lt(stop).reshape(place.shape + (1,) * (self.ndim - axis - 1))
         picked = self.gather_axes({axis: place.minimum(size - 1)})

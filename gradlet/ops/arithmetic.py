@@ -190,7 +190,7 @@ class ArithmeticMixin(RearrangeMixin):
         [7.0, 1.0]
         """
         if not self.dtype.is_float:
-            return self
+            return self.as_value()
         largest = FORMATS[self.dtype.name].largest
         high = largest if posinf is None else number(posinf, "nan_to_num", "posinf")
         low = -largest if neginf is None else number(neginf, "nan_to_num", "neginf")

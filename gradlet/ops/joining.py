@@ -109,7 +109,7 @@ class JoiningMixin(AxesMixin):
             if part.ndim != 1:
                 raise ShapeError(f"cartesian_prod: needs vectors, got shape {part.shape}")
         if len(parts) == 1:
-            return parts[0]
+            return parts[0].as_value()
         grids = [grid.flatten() for grid in parts[0].meshgrid(*parts[1:])]
         return grids[0].stack(*grids[1:], dim=1)
 

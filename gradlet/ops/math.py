@@ -150,7 +150,7 @@ class MathMixin(TranscendentalMixin):
                 result = square if result is None else result.mul(square)
             exponent >>= 1
             if not exponent:
-                return result if result is not None else square
+                return (result if result is not None else square).as_value()
             square = square.mul(square)
 
     def _pow_tensor(self, exponent: Self) -> Self:
@@ -203,7 +203,7 @@ class MathMixin(TranscendentalMixin):
         [-2.0, 1.0]
         """
         if not self.dtype.is_float:
-            return self
+            return self.as_value()
         whole = self.trunc()
         return self.lt(whole).where(whole.add(-1.0), whole)
 
@@ -214,7 +214,7 @@ class MathMixin(TranscendentalMixin):
         [-1.0, 2.0]
         """
         if not self.dtype.is_float:
-            return self
+            return self.as_value()
         whole = self.trunc()
         return whole.lt(self).where(whole.add(1.0), whole)
 
@@ -234,7 +234,7 @@ class MathMixin(TranscendentalMixin):
         if integer(decimals, "round", "decimals"):
             return self._round_decimals(decimals)
         if not self.dtype.is_float:
-            return self
+            return self.as_value()
         whole = self.trunc()
         part = self.sub(whole).abs()
         half = whole.mul(0.5)
@@ -260,7 +260,7 @@ class MathMixin(TranscendentalMixin):
         [2, 3]
         """
         if self.dtype.is_unsigned or self.dtype is dtypes.bool:
-            return self
+            return self.as_value()
         size = self.neg().maximum(self)
         # Either zero may be the maximum of both; the absolute value is never -0.0.
         return self.eq(0).where(0, size) if self.dtype.is_float else size
@@ -275,7 +275,7 @@ class MathMixin(TranscendentalMixin):
         [-1.0, 0.0, 1.0]
         """
         if self.dtype is dtypes.bool:
-            return self
+            return self.as_value()
         one = self.const_like(1)
         positive = self.gt(0).where(one, self.mul(0) if self.dtype.is_float else 0)
         return positive if self.dtype.is_unsigned else self.lt(0).where(one.neg(), positive)

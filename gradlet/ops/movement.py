@@ -53,6 +53,10 @@ class MovementMixin:
         """Apply a movement op."""
         raise NotImplementedError
 
+    def as_value(self) -> Self:
+        """The same value as a tensor of its own: writing into one of them does not change the other."""
+        return self
+
     def reshape(self, *shape: Any) -> Self:
         """The same elements in row-major order under a new shape.
 

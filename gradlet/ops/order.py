@@ -63,7 +63,7 @@ class OrderMixin(IndexMixin):
         """
         axis = axis_number(dim, self.ndim, "sort")
         if self.ndim == 0:
-            return self, self.const_like(0, dtype=position_type(1))
+            return self.as_value(), self.const_like(0, dtype=position_type(1))
         return self._picked(axis, self._places(axis, descending, None))
 
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Self:

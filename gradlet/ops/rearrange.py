@@ -213,10 +213,6 @@ class RearrangeMixin(MathMixin):
             result = parts[0].cat(*parts[1:], dim=axis) if parts else result._box(axis, 0, 0)
         return result
 
-    def as_value(self) -> Self:
-        """The same value as a tensor of its own: writing into one of them does not change the other."""
-        raise NotImplementedError
-
     def _box(self, axis: int, low: int, high: int) -> Self:
         """`self[low:high]` along one axis."""
         bounds: list[tuple[int, int] | None] = [None] * self.ndim

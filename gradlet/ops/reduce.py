@@ -65,7 +65,7 @@ class ReduceMixin(ElementwiseMixin, MovementMixin):
                     f"{what}: shape {shape} has no elements on axis {axis}; there is no result for nothing"
                 )
             return self.const_like(identity_element(op, self.dtype), kept if keepdim else rest)
-        result = self.reduce_axes(op, axes) if axes else self
+        result = self.reduce_axes(op, axes) if axes else self.as_value()
         return result.reshape(kept) if keepdim else result
 
     def sum(self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None) -> Self:

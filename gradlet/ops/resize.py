@@ -103,7 +103,7 @@ class ResizeMixin(AdaptiveMixin):
         source = self.shape[axis]
         exact = mode == "nearest-exact"
         if source == target and step in (None, 1.0):
-            return self
+            return self.as_value()
         if step is not None and step * target != source:
             # In float32 as torch does, so that ties fall on the same side.
             place = self.positions(target, self.place).cast(dtypes.float32)
@@ -129,7 +129,7 @@ class ResizeMixin(AdaptiveMixin):
     def _resize_linear(self, axis: int, target: int, step: float | None, align_corners: bool) -> Self:
         source = self.shape[axis]
         if source == target and step in (None, 1.0):
-            return self
+            return self.as_value()
         place = self._source_place(axis, target, step, align_corners).clamp(0.0, source - 1.0)
         low = place.cast(dtypes.int32)
         weight = place.sub(low.cast(self.dtype))
@@ -140,7 +140,7 @@ class ResizeMixin(AdaptiveMixin):
 
     def _resize_cubic(self, axis: int, target: int, step: float | None, align_corners: bool) -> Self:
         if self.shape[axis] == target and step in (None, 1.0):
-            return self
+            return self.as_value()
         place = self._source_place(axis, target, step, align_corners).reshape(target, 1)
         below = place.floor()
         steps = self.positions(4, self.place).sub(1)

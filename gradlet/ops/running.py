@@ -28,7 +28,7 @@ class RunningMixin(OrderMixin):
         """Running combination along `axis`."""
         along = axis_number(axis, self.ndim, what)
         if self.ndim == 0 or 0 in self.shape:
-            return self
+            return self.as_value()
         return self.running(op, along)
 
     def cumsum(self, axis: int = 0, dtype: DType | str | None = None) -> Self:
@@ -91,7 +91,7 @@ class RunningMixin(OrderMixin):
         along = axis_number(axis, self.ndim, what)
         kind = position_type(self.shape[along] if self.ndim else 1)
         if self.ndim == 0 or 0 in self.shape:
-            return self, self.const_like(0, dtype=kind)
+            return self.as_value(), self.const_like(0, dtype=kind)
         values = self.running(op, along)
         leads = self.eq(values)
         if self.dtype.is_float:
@@ -113,7 +113,7 @@ class RunningMixin(OrderMixin):
         x = self.same_float("logcumsumexp")
         along = axis_number(axis, x.ndim, "logcumsumexp")
         if x.ndim == 0 or 0 in x.shape:
-            return x
+            return x.as_value()
         wide = x.cast(accumulator(x.dtype))
         # A running sum of exponentials of differences to the running maximum: it shrinks whenever that grows.
         plain = wide.detach()
@@ -144,7 +144,7 @@ class RunningMixin(OrderMixin):
             raise ShapeError("diff: a tensor without axes has no neighbours; give it at least one axis")
         along = axis_number(dim, self.ndim, "diff")
         if n == 0:
-            return self
+            return self.as_value()
         parts = [operand(part, "diff", "prepend and append") for part in (prepend, self, append) if part is not None]
         result = parts[0].cat(*parts[1:], dim=along) if len(parts) > 1 else self
         for _ in range(n):

@@ -87,7 +87,7 @@ class StatsMixin(RunningMixin):
         axis = axis_number(dim, self.ndim, what)
         places = self._position_of(op, axis, True, what)
         if self.ndim == 0:
-            return self, places
+            return self.as_value(), places
         values = self.const_like(0, places.shape) if 0 in places.shape else self.gather(axis, places)
         return (values, places) if keepdim else (values.squeeze(axis), places.squeeze(axis))
 
@@ -134,7 +134,7 @@ class StatsMixin(RunningMixin):
 
     def _without_nan(self) -> Self:
         """This with 0 in place of NaN."""
-        return self.isnan().where(0.0, self) if self.dtype.is_float else self
+        return self.isnan().where(0.0, self) if self.dtype.is_float else self.as_value()
 
     def count_nonzero(self, dim: Axis = None) -> Self:
         """How many elements over `dim` are not zero (NaN is not); int64.
