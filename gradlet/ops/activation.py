@@ -83,12 +83,12 @@ class ActivationMixin(MathMixin):
         """
         return self.neg().elementary("softplus").neg()
 
-    def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
+    def softplus(self, beta: float = 1.0, threshold: float | None = None) -> Self:
         """`log(1 + exp(beta * self)) / beta` without overflow.
 
         Args:
             beta: how sharp the bend is.
-            threshold: where `beta * self` is above it, the result is this itself.
+            threshold: where `beta * self` is above it, the result is this itself; None: nowhere.
 
         Raises:
             ArgumentError: beta is 0 or no number.
@@ -98,12 +98,12 @@ class ActivationMixin(MathMixin):
         """
         _not_zero(beta, "softplus", "beta")
         x, own = self.carried_float("softplus")
-        if beta == 1.0:
-            bent, scaled = x.elementary("softplus"), x
-        else:
-            scaled = x.mul(beta)
-            bent = scaled.elementary("softplus").mul(1 / beta)
-        return scaled.gt(number(threshold, "softplus", "threshold")).where(x, bent).cast(own)
+        scaled = x if beta == 1.0 else x.mul(beta)
+        bent = scaled.elementary("softplus")
+        bent = bent if beta == 1.0 else bent.mul(1 / beta)
+        if threshold is not None:
+            bent = scaled.gt(number(threshold, "softplus", "threshold")).where(x, bent)
+        return bent.cast(own)
 
     def silu(self) -> Self:
         """`self * sigmoid(self)`.

@@ -119,22 +119,6 @@ class ArithmeticMixin(RearrangeMixin):
         """
         return self.sign()
 
-    def real(self) -> Self:
-        """This itself: these numbers are real.
-
-        >>> Tensor([1.5]).real().item()
-        1.5
-        """
-        return self
-
-    def conj(self) -> Self:
-        """This itself: these numbers are real.
-
-        >>> Tensor([1.5]).conj().item()
-        1.5
-        """
-        return self
-
     def angle(self) -> Self:
         """The angle of a real number in the complex plane: pi where negative, 0 elsewhere, NaN for NaN.
 

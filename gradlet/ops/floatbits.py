@@ -28,6 +28,10 @@ class FloatBitsMixin(RearrangeMixin):
 
     __slots__ = ()
 
+    def detach(self) -> Self:
+        """The same values, through which no gradient flows."""
+        raise NotImplementedError
+
     def with_derivative(self, name: str, inputs: Sequence[Self], rule: Callable[[Self], Sequence[Self | None]]) -> Self:
         """The same values with a gradient of its own: `rule` gives that of each input from that of the result."""
         raise NotImplementedError

@@ -334,13 +334,13 @@ class MathMixin(TranscendentalMixin):
         >>> Tensor([0.0]).lerp(Tensor([10.0]), 0.25).item()
         2.5
         """
-        end = self.coerce(end)
-        way = end.sub(self)
-        if not isinstance(weight, (int, float)):
-            # From the nearer side, so that a weight of 1 gives exactly the end.
-            weight = self.coerce(weight)
-            return weight.abs().lt(0.5).where(self.add(way.mul(weight)), end.sub(way.mul(weight.neg().add(1))))
-        return self.add(way.mul(weight)) if abs(weight) < 0.5 else end.sub(way.mul(1 - weight))
+        target = self.coerce(end)
+        way = target.sub(self)
+        # From the nearer side, so that a weight of 1 gives exactly the end.
+        if isinstance(weight, (int, float)):
+            return self.add(way.mul(weight)) if abs(weight) < 0.5 else target.sub(way.mul(1 - weight))
+        part = self.coerce(weight)
+        return part.abs().lt(0.5).where(self.add(way.mul(part)), target.sub(way.mul(part.neg().add(1))))
 
     def fmod(self, x: Any) -> Self:
         """Remainder with the sign of this, as C has it.
@@ -370,7 +370,8 @@ class MathMixin(TranscendentalMixin):
         >>> Tensor([1, 2]).le(1).tolist()
         [True, False]
         """
-        return self <= other
+        limit = self.coerce(other)
+        return self.lt(limit).bitwise_or(self.eq(limit))
 
     def ge(self, other: Any) -> Self:
         """`self >= other`; False beside NaN.
@@ -378,7 +379,8 @@ class MathMixin(TranscendentalMixin):
         >>> Tensor([1, 2]).ge(2).tolist()
         [False, True]
         """
-        return self >= other
+        limit = self.coerce(other)
+        return limit.lt(self).bitwise_or(self.eq(limit))
 
     def isnan(self) -> Self:
         """True where NaN.
