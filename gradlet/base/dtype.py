@@ -210,7 +210,7 @@ def to_dtype(value: DType | str) -> DType:
     return found
 
 
-def promote(first: DType, second: DType, what: str = "promote") -> DType:
+def promote(first: DType, second: DType, what: str = "promotion") -> DType:
     """The type two tensors meet in, as torch has it: the smallest that holds both kinds.
 
     float16 with bfloat16 gives float32; an unsigned with a signed of the same width gives the next wider signed type.

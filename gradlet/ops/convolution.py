@@ -89,7 +89,7 @@ class ConvolutionMixin(WindowMixin):
             return batched._convolve(what, weight, bias, groups, stride, dilation, padding, dtype).squeeze(0)
         _check_convolution(what, self.shape, weight.shape, groups, weight.shape[1] * groups if spatial > 0 else 0)
         kernel = weight.shape[2:]
-        source, weight = self.same_dtype([weight])
+        source, weight = self.same_dtype([weight], "conv")
         result_dtype = source.dtype if dtype is None else to_dtype(dtype)
         carrier = accumulator(result_dtype)
         steps = positive(stride, spatial, what, "stride")
@@ -173,7 +173,7 @@ class ConvolutionMixin(WindowMixin):
             return batched._spread(what, weight, bias, groups, stride, dilation, padding, output_padding).squeeze(0)
         _check_convolution(what, self.shape, weight.shape, groups, weight.shape[0])
         kernel = weight.shape[2:]
-        source, weight = self.same_dtype([weight])
+        source, weight = self.same_dtype([weight], "conv_transpose")
         steps = positive(stride, spatial, what, "stride")
         spread = positive(dilation, spatial, what, "dilation")
         extra = per_axis(output_padding, spatial, f"{what}: output_padding")

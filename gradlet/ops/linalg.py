@@ -33,7 +33,7 @@ class LinalgMixin(StatsMixin):
         >>> Tensor([[1, 2], [3, 4]]).dot(Tensor([1, 1])).tolist()
         [3, 7]
         """
-        x, y = self.same_dtype([w])
+        x, y = self.same_dtype([w], "dot")
         if x.ndim == 0 or y.ndim == 0:
             raise ShapeError(f"dot: shapes {x.shape} and {y.shape}: both need at least one axis; use * for scalars")
         contracted = y.shape[-min(y.ndim, 2)]
@@ -106,6 +106,10 @@ class LinalgMixin(StatsMixin):
         >>> Tensor([[1, 2], [3, 4]]).trace().item()
         5
         """
+        if self.ndim != 2:
+            raise ShapeError(
+                f"trace: needs a matrix, got shape {self.shape}; use diagonal(0, -2, -1).sum(-1) for batches"
+            )
         return self.diagonal().sum(-1)
 
     @staticmethod
@@ -132,7 +136,7 @@ class LinalgMixin(StatsMixin):
             raise ArgumentError("einsum: give at least one tensor")
         tensors = [operand(t, "einsum", f"operand {i}") for i, t in enumerate(tensors)]
         inputs, output = parse_einsum(formula, [t.shape for t in tensors])
-        tensors = list(tensors[0].same_dtype(tensors[1:]))
+        tensors = list(tensors[0].same_dtype(tensors[1:], "einsum"))
         prepared = [_without_repeats(t, letters) for t, letters in zip(tensors, inputs)]
         summed = sorted({c for _, letters in prepared for c in letters} - set(output))
         order = list(output) + summed

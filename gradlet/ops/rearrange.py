@@ -394,7 +394,7 @@ class RearrangeMixin(MathMixin):
         [1, 2, 3]
         """
         parts: list[Self] = list(members(self, args, "cat"))
-        parts = list(parts[0].same_dtype(parts[1:]))
+        parts = list(parts[0].same_dtype(parts[1:], "cat"))
         # A vector without elements joins with anything, as the start of a list that grows.
         parts = [p for p in parts if p.shape != (0,)] or parts[:1]
         axis = axis_number(dim, parts[0].ndim, "cat")
@@ -442,7 +442,7 @@ class RearrangeMixin(MathMixin):
         raised = [p.unsqueeze(axis) for p in parts]
         return raised[0].cat(*raised[1:], dim=axis)
 
-    def same_dtype(self, others: Sequence[Self]) -> tuple[Self, ...]:
+    def same_dtype(self, others: Sequence[Self], what: str = "promotion") -> tuple[Self, ...]:
         """This and the others in their common type."""
         raise NotImplementedError
 

@@ -34,7 +34,7 @@ from gradlet.ops.op import (
 from gradlet.runtime.buffer import Buffer, bind, buffer_of, new_buffer_node, protect
 from gradlet.runtime.device import Device
 from gradlet.tensor import hostdata, random_state, signs, symbolic, writes
-from gradlet.tensor.nodes import distinct, no_leaf, node_cast, number_node, place_of, spread, type_for_integer
+from gradlet.tensor.nodes import distinct, no_leaf, node_cast, number_node, place_of, spread, type_for_number
 
 _CONST: Final = Op.CONST
 _RESHAPE: Final = Op.RESHAPE
@@ -178,9 +178,11 @@ class LazyTensor(ComposedMixin):
         if kind is float:
             if dtype.kind != "f":
                 dtype = dtypes.default_float
+            elif dtype.itemsize == 1:
+                dtype = type_for_number(value, dtype)
         elif kind is int:
-            if dtype.kind != "f":
-                dtype = type_for_integer(value, dtype)
+            if dtype.kind != "f" or dtype.itemsize == 1:
+                dtype = type_for_number(value, dtype)
         elif kind is not bool:
             return coerce_other(self, value)
         return wrap(number_node(value, dtype), None)
@@ -379,12 +381,12 @@ class LazyTensor(ComposedMixin):
         low, high, number = random_state.next_draw()
         return tuple(wrap(node_cast(n, dtypes.uint32), None) for n in (low, high, number))
 
-    def same_dtype(self, others: Sequence[Any]) -> tuple[Self, ...]:
+    def same_dtype(self, others: Sequence[Any], what: str = "promotion") -> tuple[Self, ...]:
         """This and the others in their common type, checked to lie on one device."""
         parts = [self, *[self.coerce(o) for o in others]]
         dtype, place = self.dtype, self
         for part in parts[1:]:
-            dtype = promote(dtype, part.dtype)
+            dtype = promote(dtype, part.dtype, what)
             common_place(place, part, Op.ADD)
             place = part if place._place is None else place
         return tuple([p.cast(dtype) for p in parts])

@@ -101,8 +101,16 @@ def place_of(node: UOp) -> str | None:
     return None
 
 
-def type_for_integer(value: int, dtype: DType) -> DType:
-    """The type a Python integer takes beside `dtype`: that type where it fits, else the smallest that holds both."""
+def type_for_number(value: int | float, dtype: DType) -> DType:
+    """The type a Python integer, or a number beside an 8-bit float, takes: `dtype` where it fits, else one for both.
+
+    Raises:
+        DTypeError: no integer type holds the number.
+    """
+    if dtype.kind == "f":
+        form = dtype.format
+        # Without infinities it would be NaN.
+        return dtype if form.has_infinity or not abs(value) > form.largest else dtypes.float32
     if dtype.kind == "b":
         dtype = dtypes.default_int
     if dtype.min <= value <= dtype.max:

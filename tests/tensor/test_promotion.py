@@ -98,6 +98,18 @@ def test_numbers_that_do_not_fit() -> None:
     assert (Tensor([1.0], dtype="float16") * 70000).tolist() == [float("inf")]
 
 
+def test_numbers_that_8_bits_would_make_nan() -> None:
+    x = Tensor([1.0, -2.0], dtype="float8_e4m3fn")
+    assert (x + 448).dtype is (x * -448.0).dtype is x.dtype
+    assert (x * 1000).dtype is dtypes.float32 and (x * 1000).tolist() == [1000.0, -2000.0]
+    assert (x < 1000.0).tolist() == [True, True] and (x < float("inf")).tolist() == [True, True]
+    assert x.isfinite().tolist() == [True, True] and x.isinf().tolist() == [False, False]
+    assert x.masked_fill(x < 0, -float("inf")).tolist() == [1.0, -float("inf")]
+    # The other kind has an infinity to say it.
+    y = Tensor([1.0], dtype="float8_e5m2") * 1e6
+    assert y.dtype is dtypes.float8_e5m2 and y.tolist() == [float("inf")]
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_uint64_and_signed_integers_compare_exactly(device: str) -> None:
     left, right = [0, 1, 2**63, 2**64 - 1, 2**63 - 1, 5], [-1, 1, -(2**63), -1, 2**63 - 1, 6]
