@@ -16,6 +16,10 @@ from gradlet.ops.coefficients import (
     AIRY_MIDDLE,
     AIRY_P,
     AIRY_Q,
+    AIRY_SLOPE_FAR,
+    AIRY_SLOPE_MIDDLE,
+    AIRY_SLOPE_P,
+    AIRY_SLOPE_Q,
     I0_FAR,
     I0_NEAR,
     I1_FAR,
@@ -218,23 +222,11 @@ class BesselMixin(SpecialMixin):
         >>> round(Tensor([0.0]).airy_ai().item(), 6)
         0.355028
         """
-        own = self.same_float("airy_ai")
-        x = own.cast(dtypes.float64)
-        right, left = x.gt(1.0), x.lt(-4.0)
-        middle = polynomial(right.bitwise_or(left).where(0.0, x).add(1.5).mul(0.4), AIRY_MIDDLE)
-        ends = x.abs().eq(math.inf)
-        positive = right.bitwise_and(ends.logical_not()).where(x, 1.0)
-        zeta = positive.mul(positive.sqrt()).mul(2 / 3)
-        growing = zeta.neg().exp().fdiv(positive.sqrt().sqrt()).mul(quotient(zeta.mul(1.5).reciprocal(), AIRY_FAR))
-        negative = left.bitwise_and(ends.logical_not()).where(x.neg(), 4.0)
-        zeta = negative.mul(negative.sqrt()).mul(2 / 3)
-        s = zeta.reciprocal().mul(16 / 3)
-        p, q = quotient(s.mul(s), AIRY_P), quotient(s.mul(s), AIRY_Q).mul(s)
-        sine, cosine = zeta.sin(), zeta.cos()
-        waves = sine.add(cosine).mul(p).add(sine.sub(cosine).mul(q))
-        waves = waves.mul(SQRT_HALF / math.sqrt(math.pi)).fdiv(negative.sqrt().sqrt())
-        result = right.where(ends.where(0.0, growing), left.where(ends.where(0.0, waves), middle))
-        return result.cast(own.dtype)
+        return self.carried("airy_ai", lambda x: _airy(x, False), lambda x: x._airy_slope())
+
+    def _airy_slope(self) -> Self:
+        """The derivative of `airy_ai`."""
+        return self.carried("airy_ai", lambda x: _airy(x, True), lambda x: x.mul(x.airy_ai()))
 
 
 def _over_x(x: Any, odd: Any) -> Any:
@@ -317,3 +309,24 @@ def _j1(x: Any) -> Any:
 
 def _second_kind(x: Any, near: Any, order: int) -> Any:
     return x.lt(0.0).where(math.nan, (x <= NEAR).where(near, _hankel(x, order, True)))
+
+
+def _airy(x: Any, slope: bool) -> Any:
+    """Ai, or its derivative."""
+    right, left = x.gt(1.0), x.lt(-4.0)
+    middle = polynomial(x.add(1.5).mul(0.4), AIRY_SLOPE_MIDDLE if slope else AIRY_MIDDLE)
+    size = x.abs()
+    root = size.sqrt()
+    zeta, quarter = size.mul(root).mul(2 / 3), root.sqrt()
+    factor = quarter if slope else quarter.reciprocal()
+    decay = quotient(zeta.mul(1.5).reciprocal(), AIRY_SLOPE_FAR if slope else AIRY_FAR).mul(zeta.neg().exp())
+    s = zeta.reciprocal().mul(16 / 3)
+    p = quotient(s.mul(s), AIRY_SLOPE_P if slope else AIRY_P)
+    q = quotient(s.mul(s), AIRY_SLOPE_Q if slope else AIRY_Q).mul(s)
+    sine, cosine = zeta.sin(), zeta.cos()
+    # sqrt(2) times cosine and sine of zeta - pi / 4
+    cosine, sine = sine.add(cosine), sine.sub(cosine)
+    waves = sine.mul(p).sub(cosine.mul(q)) if slope else cosine.mul(p).add(sine.mul(q))
+    result = right.where(decay.mul(factor), left.where(waves.mul(factor).mul(SQRT_HALF / math.sqrt(math.pi)), middle))
+    # Without end e**-zeta is 0, and waves have no value; those of Ai itself go to 0.
+    return x.eq(math.inf).where(0.0, x.eq(-math.inf).where(math.nan if slope else 0.0, result))

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any, Final, Self
 
 from gradlet.base.dtype import dtypes
+from gradlet.base.errors import GradientError
 from gradlet.ops.arguments import integer
 from gradlet.ops.coefficients import (
     DIGAMMA_FAR,
@@ -154,20 +155,12 @@ class GammaMixin(SpecialMixin):
         1.644934
         """
         s, q, own = self.carried_pair("zeta", other)
-        positive = q.gt(0.0)
-        part = positive.where(0.5, q.sub(q.floor()))
-        pole = positive.logical_not().bitwise_and(part.eq(0.0))
-        part = pole.where(0.5, part)
-        power = s.gt(1.0).where(s, 2.0)
-        value = _hurwitz(power, positive.where(q, part))
-        # Below 0: the sum over all integers less the terms below q, which are those above 1 - q.
-        missing = _hurwitz(power, part.neg().add(1.0)).sub(_hurwitz(power, positive.where(1.0, q.neg().add(1.0))))
-        odd = power.mul(0.5).ne(power.mul(0.5).floor())
-        below = value.add(odd.where(missing.neg(), missing))
-        below = power.ne(power.floor()).where(math.nan, below)
-        result = pole.where(math.inf, positive.where(value, below))
-        result = s.eq(1.0).where(math.inf, s.gt(1.0).where(result, math.nan))
-        return q.isnan().where(math.nan, result).cast(own)
+
+        def rule(gradient: Self) -> list[Self | None]:
+            return [slope_through(_zeta(s, q), s, gradient), gradient.mul(s).mul(s.add(1.0).zeta(q)).neg()]
+
+        value: Self = _zeta(s, q)
+        return value.with_derivative("zeta", [s, q], rule).cast(own)
 
     def igamma(self, other: Any) -> Self:
         """Regularised lower incomplete gamma function of a (this) and x: integral of t**(a - 1) e**-t over [0, x] /
@@ -186,10 +179,12 @@ class GammaMixin(SpecialMixin):
         0.632121
         """
         a, x, own = self.carried_pair("igamma", other)
-        part, upper = _incomplete(a, x)
-        value = upper.where(part.neg().add(1.0), part)
-        result: Self = _incomplete_edges(a, x, value, 0.0, 1.0).cast(own)
-        return result
+
+        def rule(gradient: Self) -> list[Self | None]:
+            return [slope_through(_incomplete(a, x, False), a, gradient), gradient.mul(_integrand(a, x))]
+
+        value: Self = _incomplete(a, x, False)
+        return value.with_derivative("igamma", [a, x], rule).cast(own)
 
     def igammac(self, other: Any) -> Self:
         """Regularised upper incomplete gamma function of a (this) and x: 1 - igamma(a, x), also where that is tiny.
@@ -203,10 +198,20 @@ class GammaMixin(SpecialMixin):
         0.367879
         """
         a, x, own = self.carried_pair("igammac", other)
-        part, upper = _incomplete(a, x)
-        value = upper.where(part, part.neg().add(1.0))
-        result: Self = _incomplete_edges(a, x, value, 1.0, 0.0).cast(own)
-        return result
+
+        def rule(gradient: Self) -> list[Self | None]:
+            return [slope_through(_incomplete(a, x, True), a, gradient), gradient.mul(_integrand(a, x)).neg()]
+
+        value: Self = _incomplete(a, x, True)
+        return value.with_derivative("igammac", [a, x], rule).cast(own)
+
+
+def slope_through(value: Any, source: Any, gradient: Any) -> Any:
+    """The gradient of `source` by the ordinary derivative of what `value` is computed with; None for a constant."""
+    try:
+        return value.gradient(source, gradient=gradient)[0]
+    except GradientError:
+        return None
 
 
 def _fraction(x: Any) -> Any:
@@ -295,6 +300,24 @@ def _hurwitz(power: Any, y: Any) -> Any:
     return total.add(tail.mul(w.pow(down)))
 
 
+def _zeta(s: Any, q: Any) -> Any:
+    """Hurwitz's function of float64."""
+    positive = q.gt(0.0)
+    part = positive.where(0.5, q.sub(q.floor()))
+    pole = positive.logical_not().bitwise_and(part.eq(0.0))
+    part = pole.where(0.5, part)
+    power = s.gt(1.0).where(s, 2.0)
+    value = _hurwitz(power, positive.where(q, part))
+    # Below 0: the sum over all integers less the terms below q, which are those above 1 - q.
+    missing = _hurwitz(power, part.neg().add(1.0)).sub(_hurwitz(power, positive.where(1.0, q.neg().add(1.0))))
+    odd = power.mul(0.5).ne(power.mul(0.5).floor())
+    below = value.add(odd.where(missing.neg(), missing))
+    below = power.ne(power.floor()).where(math.nan, below)
+    result = pole.where(math.inf, positive.where(value, below))
+    result = s.eq(1.0).where(math.inf, s.gt(1.0).where(result, math.nan))
+    return q.isnan().where(math.nan, result)
+
+
 def _cotangent_derivative(order: int, square: Any) -> Any:
     """The order-th derivative of cot, a polynomial in cot; for even orders divided by cot. `square` is cot**2."""
     coefficients = [0, 1]
@@ -306,8 +329,17 @@ def _cotangent_derivative(order: int, square: Any) -> Any:
 
 
 # incomplete gamma function
-def _incomplete(a: Any, x: Any) -> tuple[Any, Any]:
-    """Either of the two incomplete functions, whichever is not near 1, and where it is the upper one."""
+def _incomplete(a: Any, x: Any, wanted_upper: bool) -> Any:
+    """The upper or the lower incomplete function: computed is whichever is not near 1."""
+    part, upper = _incomplete_part(a, x)
+    other = part.neg().add(1.0)
+    if wanted_upper:
+        return _incomplete_edges(a, x, upper.where(part, other), 1.0, 0.0)
+    return _incomplete_edges(a, x, upper.where(other, part), 0.0, 1.0)
+
+
+def _incomplete_part(a: Any, x: Any) -> tuple[Any, Any]:
+    """Either of the two incomplete functions, and where it is the upper one."""
     usual = a.gt(0.0).bitwise_and(x.gt(0.0)).bitwise_and(a.lt(math.inf)).bitwise_and(x.lt(math.inf))
     a, x = usual.where(a, 1.0), usual.where(x, 1.0)
     upper = (x >= a.maximum(SERIES_X)).detach()
@@ -316,6 +348,11 @@ def _incomplete(a: Any, x: Any) -> tuple[Any, Any]:
     series = _incomplete_series(by_series.where(a, 1.0), by_series.where(x, 1.0)).fdiv(by_series.where(a, 1.0))
     integral = _incomplete_integral(by_series.where(10.0, a), by_series.where(9.0, x), upper)
     return by_series.where(series, integral).mul(_incomplete_factor(a, x)), upper
+
+
+def _integrand(a: Any, x: Any) -> Any:
+    """x**(a - 1) e**-x / gamma(a)."""
+    return x.log().mul(a.sub(1.0)).sub(x).sub(a.lgamma()).exp()
 
 
 def _incomplete_factor(a: Any, x: Any) -> Any:

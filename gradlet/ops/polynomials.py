@@ -115,7 +115,10 @@ class PolynomialMixin(SpecialMixin):
         [14.0]
         """
         return self._by_recurrence(
-            "hermite_polynomial_h", n, lambda k, x, now, before: x.mul(now).sub(before.mul(float(k))).mul(2.0)
+            "hermite_polynomial_h",
+            n,
+            lambda k, x, now, before: x.mul(now).sub(before.mul(float(k))).mul(2.0),
+            lambda x, degree: x.hermite_polynomial_h(degree - 1) * (degree * 2),
         )
 
     def hermite_polynomial_he(self, n: Any) -> Self:
@@ -128,7 +131,10 @@ class PolynomialMixin(SpecialMixin):
         [3.0]
         """
         return self._by_recurrence(
-            "hermite_polynomial_he", n, lambda k, x, now, before: x.mul(now).sub(before.mul(float(k)))
+            "hermite_polynomial_he",
+            n,
+            lambda k, x, now, before: x.mul(now).sub(before.mul(float(k))),
+            lambda x, degree: x.hermite_polynomial_he(degree - 1) * degree,
         )
 
     def laguerre_polynomial_l(self, n: Any) -> Self:
@@ -140,11 +146,7 @@ class PolynomialMixin(SpecialMixin):
         >>> Tensor([2.0]).laguerre_polynomial_l(2).tolist()
         [-1.0]
         """
-
-        def following(k: int, x: Any, now: Any, before: Any) -> Any:
-            return x.neg().add(2 * k + 1.0).mul(now).sub(before.mul(float(k))).mul(1 / (k + 1))
-
-        return self._by_recurrence("laguerre_polynomial_l", n, following)
+        return self._laguerre(n, 0)
 
     def legendre_polynomial_p(self, n: Any) -> Self:
         """Legendre polynomial: (n + 1) P(n + 1) = (2 n + 1) x P(n) - n P(n - 1), P(0) = 1.
@@ -155,11 +157,30 @@ class PolynomialMixin(SpecialMixin):
         >>> Tensor([2.0]).legendre_polynomial_p(2).tolist()
         [5.5]
         """
+        return self._gegenbauer(n, 0.5)
+
+    def _laguerre(self, n: Any, order: int) -> Self:
+        """Generalised Laguerre polynomial (Abramowitz and Stegun 22.7.12, derivative 22.8.6)."""
 
         def following(k: int, x: Any, now: Any, before: Any) -> Any:
-            return x.mul(now).mul((2 * k + 1) / (k + 1)).sub(before.mul(k / (k + 1)))
+            return x.neg().add(2 * k + 1.0 + order).mul(now).sub(before.mul(float(k + order))).mul(1 / (k + 1))
 
-        return self._by_recurrence("legendre_polynomial_p", n, following)
+        def slope(x: Any, degree: Any) -> Any:
+            return x._laguerre(degree - 1, order + 1).neg()
+
+        return self._by_recurrence("laguerre_polynomial_l", n, following, slope)
+
+    def _gegenbauer(self, n: Any, order: float) -> Self:
+        """Gegenbauer polynomial, that of Legendre for order 1/2 (Abramowitz and Stegun 22.7.3, derivative 22.8.2)."""
+
+        def following(k: int, x: Any, now: Any, before: Any) -> Any:
+            factor = 2 * (k + order) / (k + 1)
+            return x.mul(now).mul(factor).sub(before.mul((k + 2 * order - 1) / (k + 1)))
+
+        def slope(x: Any, degree: Any) -> Any:
+            return x._gegenbauer(degree - 1, order + 1.0).mul(2 * order)
+
+        return self._by_recurrence("legendre_polynomial_p", n, following, slope)
 
     def _degree(self, name: str, n: Any) -> tuple[Any, DType]:
         """The degree, as an integer or a float64 tensor of whole numbers, and the type of the result.
@@ -188,22 +209,22 @@ class PolynomialMixin(SpecialMixin):
         result: Self = value.with_derivative(name, [x], lambda gradient: [gradient.mul(slope(x, degree))]).cast(own)
         return result
 
-    def _by_recurrence(self, name: str, n: Any, following: Recurrence) -> Self:
+    def _by_recurrence(self, name: str, n: Any, following: Recurrence, slope: Kind) -> Self:
         degree, own = self._degree(name, n)
         x = self.same_float(name).cast(dtypes.float64)
+        if not isinstance(degree, int):
+            x = x.expand(broadcast_shapes((x.shape, degree.shape), name))
+        before, now = x.const_like(0.0), x.const_like(1.0)
         if isinstance(degree, int):
-            before, now = x.const_like(0.0), x.const_like(1.0)
             for k in range(degree):
                 before, now = now, following(k, x, now, before)
-            last: Self = now if degree >= 0 else before
-            return last.cast(own)
-        x = x.expand(broadcast_shapes((x.shape, degree.shape), name))
-        before, now = x.const_like(0.0), x.const_like(1.0)
-        result: Self = degree.lt(0.0).where(0.0, degree.eq(0.0).where(now, math.nan))
-        for k in range(LARGEST_DEGREE):
-            before, now = now, following(k, x, now, before)
-            result = degree.eq(k + 1.0).where(now, result)
-        return result.cast(own)
+            result: Self = now if degree >= 0 else before
+        else:
+            result = degree.lt(0.0).where(0.0, degree.eq(0.0).where(now, math.nan))
+            for k in range(LARGEST_DEGREE):
+                before, now = now, following(k, x, now, before)
+                result = degree.eq(k + 1.0).where(now, result)
+        return result.with_derivative(name, [x], lambda gradient: [gradient.mul(slope(x, degree))]).cast(own)
 
 
 # Chebyshev's polynomials of |x|, by angle where |x| <= 1 and by its hyperbolic counterpart beyond.
@@ -283,8 +304,11 @@ def _second_slope(x: Any, degree: Any) -> Any:
     inner = end.where(0.0, x)
     above = inner.chebyshev_polynomial_t(degree.add(1.0)).mul(degree.add(1.0))
     slope = above.sub(inner.mul(inner.chebyshev_polynomial_u(degree))).fdiv(inner.mul(inner).sub(1.0))
+    # At -1 and 1 the limit, which has the limit of the next derivative for its own.
     limit = degree.mul(degree.add(1.0)).mul(degree.add(2.0)).mul(1 / 3)
-    slope = end.where(_signed(x, degree.add(1.0), limit, limit), slope)
+    following = limit.mul(degree.sub(1.0)).mul(degree.add(3.0)).mul(1 / 5)
+    limit, following = _signed(x, degree.add(1.0), limit, limit), _signed(x, degree, following, following)
+    slope = end.where(limit.add(x.sub(x.detach()).mul(following)), slope)
     return (degree <= 0.0).where(0.0, slope)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Self
 
 from gradlet.base.dtype import DType, dtypes, promote
+from gradlet.ops.arguments import broadcast_shapes
 from gradlet.ops.coefficients import ERFCX, NORMAL_CENTER, NORMAL_TAIL, Table
 from gradlet.ops.math import MathMixin
 
@@ -51,10 +52,11 @@ class SpecialMixin(MathMixin):
         return function(x.cast(dtypes.float64)).cast(x.dtype).with_derivative(name, [x], rule)
 
     def carried_pair(self, name: str, other: Any) -> tuple[Self, Self, DType]:
-        """This and another operand in float64, and the float type of a result of both."""
+        """This and another operand in float64 and in their common shape, and the float type of a result of both."""
         x = self.same_float(name)
         y = x.coerce(other).same_float(name)
-        return x.cast(dtypes.float64), y.cast(dtypes.float64), promote(x.dtype, y.dtype)
+        own, shape = promote(x.dtype, y.dtype), broadcast_shapes((x.shape, y.shape), name)
+        return x.cast(dtypes.float64).expand(shape), y.cast(dtypes.float64).expand(shape), own
 
     def erfc(self) -> Self:
         """Complementary error function: 1 - erf(x) = 2 / sqrt(pi) * integral of e**(-t**2) for t from x to infinity.
