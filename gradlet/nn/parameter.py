@@ -6,7 +6,6 @@ could not tell their uses apart. Memory is never shared.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from math import prod, sqrt
 
@@ -15,8 +14,6 @@ from gradlet.ops.arguments import sizes
 from gradlet.runtime.buffer import buffer_of, new_buffer_node
 from gradlet.runtime.device import Device
 from gradlet.tensor.tensor import Tensor
-
-_FORMAT = {dtypes.float64: "<d", dtypes.float32: "<f", dtypes.float16: "<e", dtypes.int64: "<q", dtypes.int32: "<i"}
 
 
 def from_bytes(data: bytes, dtype: DType, shape: Sequence[int], device: str | None = None) -> Tensor:
@@ -34,11 +31,9 @@ def filled(value: float, shape: Sequence[int], dtype: DType | None = None, devic
     """
     shape = sizes((tuple(shape),), "layer")
     dtype = dtype or dtypes.default_float
-    if dtype is dtypes.bfloat16:
-        one = struct.pack("<f", as_scalar(value, dtype))[2:]  # bfloat16 is the upper half of a float32
-    else:
-        one = struct.pack(_FORMAT[dtype], value)
-    return from_bytes(one * prod(shape), dtype, shape, device)
+    number = as_scalar(value, dtype)
+    code = dtype.format.encode(number) if dtype.is_float else int(number) % (1 << 8 * dtype.itemsize)
+    return from_bytes(code.to_bytes(dtype.itemsize, "little") * prod(shape), dtype, shape, device)
 
 
 def uniform(bound: float, *shape: int) -> Tensor:
