@@ -6,6 +6,7 @@ from gradlet.ops.arithmetic import ArithmeticMixin
 from gradlet.ops.attention import AttentionMixin
 from gradlet.ops.classification import ClassificationMixin
 from gradlet.ops.convolution import ConvolutionMixin
+from gradlet.ops.differences import DifferencesMixin
 from gradlet.ops.digest import DigestMixin
 from gradlet.ops.distributions import DistributionsMixin
 from gradlet.ops.embedding import EmbeddingMixin
@@ -28,6 +29,7 @@ class ComposedMixin(
     AttentionMixin,
     ClassificationMixin,
     ConvolutionMixin,
+    DifferencesMixin,
     DigestMixin,
     DistributionsMixin,
     EmbeddingMixin,
