@@ -30,7 +30,8 @@ SAME = {
 }  # fmt: skip
 ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
     "adaptive_avg_pool2d": [(3,)], "cat": [()], "flip": [(0,)], "interpolate": [((3, 3),)], "max": [((),)],
-    "pad": [([(0, 0)],)], "pad_to": [(None,)], "pow": [(1,)], "repeat": [(1, 1)], "repeat_interleave": [(1,)], "roll": [(0,), (0, 0)], "rot90": [(4,)],
+    "pad": [([(0, 0)],)], "pad_to": [(None,)], "pow": [(1,)],
+    "repeat": [(1, 1)], "repeat_interleave": [(1,)], "roll": [(0,), (0, 0)], "rot90": [(4,)],
     "sum": [((),)], "sum_to_size": [((1,),)], "tile": [(1,)], "topk": [(1,)], "vstack": [()],
 }  # fmt: skip
 INPUTS = [
