@@ -34,7 +34,7 @@ def widen(writer: Writer, target: Target, bits: Value, source: DType) -> Value:
     moved = writer.binary("shl", magnitude, integer(23 - form.fraction, words))
     normal = writer.binary("add", moved, integer((127 - form.bias) << 23, words))
     # Subnormal numbers count the smallest of them.
-    counted = writer.binary("fmul", writer.convert("uitofp", magnitude, floats), _float(form.smallest, floats))
+    counted = writer.binary("fmul", writer.convert("sitofp", magnitude, floats), _float(form.smallest, floats))
     is_subnormal = writer.compare("icmp ult", magnitude, integer(1 << form.fraction, words))
     result = writer.select(is_subnormal, writer.convert("bitcast", counted, words), normal)
     if form.special == "ieee":

@@ -48,3 +48,24 @@ def test_llvm_ir(target: Target, golden: Callable[..., None]) -> None:
 @pytest.mark.parametrize("target", [AVX512, NVPTX, AMDGPU], ids=lambda t: t.name)
 def test_assembly(target: Target, golden: Callable[..., None]) -> None:
     golden(emit_assembly(render(row_sums(target.lanes(F32)), target), target), "s")
+
+
+def float8_scaled(lanes: int) -> LinearProgram:
+    """8-bit floats of one kind doubled and stored as the other: integers all the way, but for the product."""
+    build = Build("float8_scaled")
+    x, out = build.param(dtypes.float8_e4m3fn, 64), build.param(dtypes.float8_e5m2, 64)
+    i = build.loop(64 // lanes)
+    wide = build.load(x, i * lanes, lanes).cast(F32)
+    build.store(out, i * lanes, (wide * 2.0).cast(dtypes.float8_e5m2))
+    build.end(i)
+    return build.program()
+
+
+@pytest.mark.parametrize("target", [AVX512, NVPTX, AMDGPU], ids=lambda t: t.name)
+def test_llvm_ir_of_8_bit_floats(target: Target, golden: Callable[..., None]) -> None:
+    golden(render(float8_scaled(target.lanes(F32)), target), "ll")
+
+
+@pytest.mark.parametrize("target", [NVPTX, AMDGPU], ids=lambda t: t.name)
+def test_assembly_of_8_bit_floats(target: Target, golden: Callable[..., None]) -> None:
+    golden(emit_assembly(render(float8_scaled(target.lanes(F32)), target), target), "s")
