@@ -21,12 +21,13 @@ from tests.operators.cases import (
     products,
     reductions,
     shapes,
+    special,
     statistics,
     windows,
 )
 
 DEVICES = ("CPU", "PYTHON")
-TABLES = (elementwise, reductions, movement, shapes, indexing, products, windows, neural, layers, statistics)
+TABLES = (elementwise, special, reductions, movement, shapes, indexing, products, windows, neural, layers, statistics)
 CASES = list(chain.from_iterable(table.CASES for table in TABLES))
 RUNS = [pytest.param(case, dtype, id=f"{case.name}-{dtype}") for case in CASES for dtype in case.dtypes]
 
