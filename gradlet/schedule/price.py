@@ -10,7 +10,6 @@ from typing import Final
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
 from gradlet.schedule.alignment import aligned_atoms
-from gradlet.schedule.axes import Axes
 from gradlet.schedule.cells import MAX_OPERANDS, MAX_STEPS, NOTHING, Atoms, Cell, ViewNames, view_of
 from gradlet.schedule.reasons import Reason
 from gradlet.schedule.steps import Steps
@@ -118,7 +117,7 @@ class Pricer:
             outer &= atoms
         scans = [c for c in cells if c.root.op is Op.SCAN]
         if scans:
-            if not scans_fit(scans, cells, chain, self.steps.axes):
+            if not scans_fit(scans, cells, chain, self.steps):
                 return NO[Reason.SCANS]
             outer -= scans[0].sequential
         return self._add_up(cells, stored, places, depth, outer, chain)
@@ -393,7 +392,7 @@ def count_runs(
     return runs
 
 
-def scans_fit(scans: Sequence[Cell], cells: Sequence[Cell], chain: Sequence[Atoms], axes: Axes) -> bool:
+def scans_fit(scans: Sequence[Cell], cells: Sequence[Cell], chain: Sequence[Atoms], steps: Steps) -> bool:
     """Whether running combinations can share a kernel: all along one axis, whose loops can be inside all others, and
     whatever uses their results does so element by element, as they come."""
     along = scans[0].sequential
@@ -401,17 +400,32 @@ def scans_fit(scans: Sequence[Cell], cells: Sequence[Cell], chain: Sequence[Atom
         return False
     if any(atoms & along and not all(scan.kept <= atoms for scan in scans) for atoms in chain):
         return False
+    axes = steps.axes
     dims = {scan.root: axes.dims(scan.root) for scan in scans}
     for cell in cells:
+        elsewhere: set[UOp] | None = None
         for read in cell.reads:
             wanted = dims.get(read.source)
             if wanted is None:
                 continue
+            elsewhere = read_by_index(cell, steps) if elsewhere is None else elsewhere
+            if read.source in elsewhere:
+                return False
             shown = cell.root.src[1] if cell.root.op is Op.WRITE else cell.root
             if read.inside or read.views != {0} or cell.reduce is not None or axes.dims(shown) != wanted:
                 return False
             dims[cell.root] = wanted
     return True
+
+
+def read_by_index(cell: Cell, steps: Steps) -> set[UOp]:
+    """The steps that a cell reads at places which an index says, whatever its loops are."""
+    found: set[UOp] = set()
+    for step in reversed(cell.members):
+        for operand, source in steps.reads[step]:
+            if step in found or (step.op is Op.GATHER and operand is step.src[0]):
+                found.add(source)
+    return found
 
 
 def evaluations(cells: Sequence[Cell]) -> int:

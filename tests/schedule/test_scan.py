@@ -52,6 +52,18 @@ def test_a_scan_of_a_view_and_the_view_of_a_scan() -> None:
     np.testing.assert_array_equal(Tensor(x).cumsum(0).cumsum(1).sum(0).numpy(), np.cumsum(np.cumsum(x, 0), 1).sum(0))
 
 
+@pytest.mark.parametrize("scale", [None, 2.0])
+def test_places_of_a_scan_that_depend_on_other_places_of_it(scale: float | None) -> None:
+    x = np.random.default_rng(5).random(50).astype(np.float32)
+    running = Tensor(x).cumsum() if scale is None else Tensor(x).cumsum() * scale
+    sums = np.cumsum(x) * np.float32(scale or 1.0)
+    place, wanted = Tensor(np.arange(50, dtype=np.int32)), np.arange(50)
+    for _ in range(3):
+        place = (running.gather_rows(place) < 9.0).where(place + 2, place // 2)
+        wanted = np.where(np.where(wanted < 50, sums[np.minimum(wanted, 49)], 0) < 9.0, wanted + 2, wanted // 2)
+    np.testing.assert_array_equal(place.numpy(), wanted)
+
+
 @pytest.mark.parametrize("size", [MIN_SIZE - 1, MIN_SIZE, MIN_SIZE + 1, 3 * MIN_SIZE + 17])
 def test_long_axes(size: int) -> None:
     x = np.random.default_rng(1).integers(-9, 10, size)
