@@ -150,13 +150,13 @@ def test_every_number_of_16_bits(name: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float32(name: str) -> None:
-    error, where = worst(name, "float32", samples("float32", 2000 if name == "erf" else 50_000))
+    error, where = worst(name, "float32", samples("float32", 1000 if name == "erf" else 20_000))
     assert error <= FUNCTIONS[name][1], where
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float64(name: str) -> None:
-    error, where = worst(name, "float64", samples("float64", 1000 if name == "erf" else 20_000))
+    error, where = worst(name, "float64", samples("float64", 500 if name == "erf" else 8_000))
     assert error <= FUNCTIONS[name][2], where
 
 
