@@ -58,6 +58,10 @@ class IndexMixin(CreateMixin):
         """
         raise NotImplementedError
 
+    def from_data(self, value: Any, dtype: Any = None) -> Any:
+        """Host data, such as lists, as a tensor beside this one."""
+        raise NotImplementedError
+
     @staticmethod
     def is_index_tensor(value: Any) -> bool:
         """Whether this part of an index selects by data: a list, an array, a tensor."""
@@ -148,6 +152,9 @@ class IndexMixin(CreateMixin):
             rest = self.shape[1:]
             box = self.move(Op.SHRINK, ShrinkArg(((row, row + 1), *[(0, s) for s in rest])))
             return box.move(Op.RESHAPE, ShapeArg(rest))
+        if isinstance(index, IndexMixin) and index.dtype is dtypes.bool and not index.ndim:
+            # One bool for all: a new first axis that has this once or not at all.
+            return self.unsqueeze(0)[index.reshape(1)]
         plan = self.index_plan(index)
         basic: Self = plan.basic
         if not plan.tensors:

@@ -34,7 +34,7 @@ class JoiningMixin(AxesMixin):
         >>> Tensor([1, 2]).hstack(Tensor([3])).tolist()
         [1, 2, 3]
         """
-        parts = [part.atleast_1d() for part in members(self, others, "hstack")]
+        parts: list[Self] = [part.atleast_1d() for part in members(self, others, "hstack")]
         return parts[0].cat(*parts[1:], dim=0 if parts[0].ndim == 1 else 1)
 
     def vstack(self, *others: Any) -> Self:
@@ -46,7 +46,7 @@ class JoiningMixin(AxesMixin):
         >>> Tensor([1, 2]).vstack(Tensor([3, 4])).tolist()
         [[1, 2], [3, 4]]
         """
-        parts = [part.atleast_2d() for part in members(self, others, "vstack")]
+        parts: list[Self] = [part.atleast_2d() for part in members(self, others, "vstack")]
         return parts[0].cat(*parts[1:])
 
     def dstack(self, *others: Any) -> Self:
@@ -58,7 +58,7 @@ class JoiningMixin(AxesMixin):
         >>> Tensor([1, 2]).dstack(Tensor([3, 4])).tolist()
         [[[1, 3], [2, 4]]]
         """
-        parts = [part.atleast_3d() for part in members(self, others, "dstack")]
+        parts: list[Self] = [part.atleast_3d() for part in members(self, others, "dstack")]
         return parts[0].cat(*parts[1:], dim=2)
 
     def column_stack(self, *others: Any) -> Self:
@@ -70,7 +70,9 @@ class JoiningMixin(AxesMixin):
         >>> Tensor([1, 2]).column_stack(Tensor([3, 4])).tolist()
         [[1, 3], [2, 4]]
         """
-        parts = [part if part.ndim > 1 else part.reshape(-1, 1) for part in members(self, others, "column_stack")]
+        parts: list[Self] = [
+            part if part.ndim > 1 else part.reshape(-1, 1) for part in members(self, others, "column_stack")
+        ]
         return parts[0].cat(*parts[1:], dim=1)
 
     def block_diag(self, *others: Any) -> Self:
@@ -82,7 +84,7 @@ class JoiningMixin(AxesMixin):
         >>> Tensor([[1, 2]]).block_diag(Tensor([[3], [4]])).tolist()
         [[1, 2, 0], [0, 0, 3], [0, 0, 4]]
         """
-        parts = [part.atleast_2d() for part in members(self, others, "block_diag")]
+        parts: list[Self] = [part.atleast_2d() for part in members(self, others, "block_diag")]
         wide = sum(part.shape[1] for part in parts if part.ndim == 2)
         rows, start = [], 0
         for part in parts:
@@ -104,7 +106,7 @@ class JoiningMixin(AxesMixin):
         >>> Tensor([1, 2]).cartesian_prod(Tensor([3, 4])).tolist()
         [[1, 3], [1, 4], [2, 3], [2, 4]]
         """
-        parts = list(members(self, others, "cartesian_prod"))
+        parts: list[Self] = list(members(self, others, "cartesian_prod"))
         for part in parts:
             if part.ndim != 1:
                 raise ShapeError(f"cartesian_prod: needs vectors, got shape {part.shape}")

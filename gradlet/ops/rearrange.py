@@ -294,7 +294,7 @@ class RearrangeMixin(MathMixin):
         """
         source = self.flatten() if dim is None else self
         axis = axis_number(0 if dim is None else dim, source.ndim, "repeat_interleave")
-        if isinstance(repeats, (RearrangeMixin, list, tuple)) or getattr(repeats, "ndim", 0):
+        if isinstance(repeats, (RearrangeMixin, list, tuple)) or getattr(repeats, "ndim", False):
             return source.repeated_each(repeats, axis, output_size)
         repeats = integer(repeats, "repeat_interleave", "repeats", 0)
         shape = source.shape

@@ -163,7 +163,7 @@ class SelectionMixin(QuantilesMixin):
         >>> x.masked_select(mask).tolist(), x.masked_select(mask, size=3).tolist()
         ([1, 3], [1, 3, 0])
         """
-        chosen = self.coerce(mask)
+        chosen = self.from_data(mask) if isinstance(mask, list) else self.coerce(mask)
         shape = broadcast_shapes((self.shape, chosen.shape), "masked_select")
         places, found = chosen.ne(0).expand(shape)._places_of_true(size, "masked_select")
         picked = self.expand(shape).flatten()._rows_at(places)
