@@ -101,3 +101,35 @@ def test_random_numbers_follow_from_the_seed_alone() -> None:
     Tensor.manual_seed(3)
     assert Tensor.rand(5, device="PYTHON").tolist() == first
     assert first != second
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_places_and_counts(device: str) -> None:
+    x = Tensor([2.0, NAN, 2.0, 1.0], device=device)
+    assert x.argmax().dtype is x.sort()[1].dtype is x.cummax()[1].dtype is dtypes.default_int
+    assert x.count_nonzero().dtype is x.unique(return_counts=True)[1].dtype is dtypes.int64
+    assert x.argmax().item() == x.argmin().item() == 1 and x.sort()[1].tolist() == [3, 0, 2, 1]
+    assert x.nanmedian(0)[1].item() == 0 and x[::2].mode()[1].item() == 1 and x[::2].cummin()[1].tolist() == [0, 1]
+    assert math.isnan(x.median().item()) and math.isnan(x.quantile(0.5).item()) and x.nanquantile(0.5).item() == 2.0
+
+
+def test_a_median_of_everything_shares_its_gradient_and_one_along_an_axis_does_not() -> None:
+    x = Tensor([1.0, 2.0, 2.0, 3.0])
+    assert x.median().gradient(x)[0].tolist() == [0.0, 0.5, 0.5, 0.0]
+    assert x.median(0)[0].gradient(x)[0].tolist() == [0.0, 1.0, 0.0, 0.0]
+    assert x[:3].max_with_indices(0)[0].gradient(x)[0].tolist() == [0.0, 1.0, 0.0, 0.0]
+
+
+def test_slopes_of_distances_and_spreads_that_are_zero() -> None:
+    x = Tensor([[1.0, 1.0], [1.0, 1.0]])
+    for zero in (x.std(), x.dist(1.0), x.cdist(x).sum(), x.pdist().sum()):
+        (slope,) = zero.gradient(x)
+        assert zero.item() == 0.0 and slope.tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+def test_nothing_but_minus_infinity() -> None:
+    x = Tensor([-INF, -INF, 0.0])
+    assert x.logsumexp().gradient(x)[0].tolist() == x.softmax().tolist() == [0.0, 0.0, 1.0]
+    nothing = x[:2]
+    assert nothing.logsumexp().item() == -INF
+    assert all(math.isnan(v) for v in [*nothing.softmax().tolist(), *nothing.logsumexp().gradient(nothing)[0].tolist()])
