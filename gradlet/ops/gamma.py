@@ -56,8 +56,8 @@ class GammaMixin(SpecialMixin):
         Source: a quotient of polynomials between 1/2 and 3, beyond 3 Stirling's series as one (Abramowitz and Stegun
         6.1.40); below 1/2 one step of the recurrence, below -1/2 reflection (6.1.17).
 
-        >>> Tensor([1.0, 0.0]).lgamma().tolist()
-        [0.0, inf]
+        >>> [round(v, 6) for v in Tensor([3.0, 0.0]).lgamma().tolist()]
+        [0.693147, inf]
         """
         return self.carried("lgamma", log_gamma, lambda x: x.digamma())
 

