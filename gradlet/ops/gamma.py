@@ -18,6 +18,7 @@ from gradlet.ops.coefficients import (
     LGAMMA_MIDDLE,
     STIRLING,
 )
+from gradlet.ops.create import CreateMixin
 from gradlet.ops.special import SpecialMixin, polynomial, quotient
 
 # Euler and Maclaurin's sum of (y + k)**-s: terms added one by one, and B(2 j) / (2 j)! of those after the integral.
@@ -40,14 +41,10 @@ SERIES_X: Final = 5.0
 NEGLIGIBLE: Final = 38.0
 
 
-class GammaMixin(SpecialMixin):
+class GammaMixin(SpecialMixin, CreateMixin):
     """The gamma function and what is made from it."""
 
     __slots__ = ()
-
-    def from_data(self, value: Any, dtype: Any = None) -> Any:
-        """Host data as a tensor on this one's device."""
-        raise NotImplementedError
 
     def lgamma(self) -> Self:
         """Logarithm of the absolute value of the gamma function; infinite at 0, -1, -2, ...
@@ -391,13 +388,31 @@ def _incomplete_integral(a: Any, x: Any, upper: Any) -> Any:
     """Integral of (1 + s)**(a - 1) e**(-x s) from 0 on, or for the lower function that of (1 - s)**(a - 1) e**(x s)."""
     end = _integral_end(a.detach(), x.detach(), upper)
     sign = upper.where(1.0, end.mul(0.0).sub(1.0))
-    shape = (1,) * end.ndim + (len(LEGENDRE_NODES),)
-    nodes = end.from_data(list(LEGENDRE_NODES), dtypes.float64).reshape(shape)
-    weights = end.from_data(list(LEGENDRE_WEIGHTS), dtypes.float64).reshape(shape)
+    nodes, weights = _legendre_rule(end)
     step = end.mul(sign).unsqueeze(-1).mul(nodes)
     above = a.sub(1.0)
     exponent = above.unsqueeze(-1).mul(_logarithm_rest(step)).sub(x.sub(above).unsqueeze(-1).mul(step))
     return exponent.exp().mul(weights).sum(-1).mul(end)
+
+
+def _legendre_rule(like: Any) -> tuple[Any, Any]:
+    """Nodes and weights of the rule on [0, 1], in memory on the device of `like`.
+
+    They are selected by position: data from the host could not be part of a jitted function.
+    """
+    count = 2 * len(LEGENDRE_NODES)
+    position = like.positions(count, like.place)
+    mirrored = position.neg().add(count - 1)
+    nearer = position.minimum(mirrored)
+    node, weight = (
+        position.const_like(LEGENDRE_NODES[0], dtype=dtypes.float64),
+        position.const_like(LEGENDRE_WEIGHTS[0], dtype=dtypes.float64),
+    )
+    for k in range(1, count // 2):
+        here = nearer.eq(k)
+        node, weight = here.where(LEGENDRE_NODES[k], node), here.where(LEGENDRE_WEIGHTS[k], weight)
+    node = position.lt(mirrored).where(node, node.neg().add(1.0))
+    return node.contiguous(), weight.contiguous()
 
 
 def _integral_end(a: Any, x: Any, upper: Any) -> Any:

@@ -331,7 +331,7 @@ class RandomMixin(StatsMixin):
             waits = self._open_unit(rows.shape, rows.dtype, self.place).log().neg().fdiv(rows)
             drawn = waits.topk(num_samples, 1, largest=False)[1]
         proper = (rows >= 0.0).bitwise_and(rows.isfinite()).all(1, True)
-        drawn = proper.bitwise_and(rows.gather(1, drawn).gt(0.0)).where(drawn, count)
+        drawn = proper.bitwise_and(rows.gather_rows(drawn, 1).gt(0.0)).where(drawn, count)
         return drawn.cast(dtypes.default_int).reshape(self.shape[:-1] + (num_samples,))
 
     @classmethod
