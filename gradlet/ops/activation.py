@@ -270,7 +270,8 @@ class ActivationMixin(MathMixin):
         """
         x, own = self.carried_float("softshrink")
         limit = _not_negative(lambd, "softshrink", "lambd")
-        return x.gt(limit).where(x.sub(limit), x.lt(-limit).where(x.add(limit), x.mul(0.0))).cast(own)
+        inside = (x >= -limit) & (x <= limit)
+        return inside.where(0.0, x.gt(0.0).where(x.sub(limit), x.add(limit))).cast(own)
 
     def hardshrink(self, lambd: float = 0.5) -> Self:
         """This outside `[-lambd, lambd]`, else 0.

@@ -13,9 +13,11 @@ pytest.importorskip("torch")
 
 from tests.operators.case import Case, check
 from tests.operators.cases import (
+    arithmetic,
     elementwise,
     indexing,
     layers,
+    linalg,
     movement,
     neural,
     products,
@@ -27,7 +29,9 @@ from tests.operators.cases import (
 )
 
 DEVICES = ("CPU", "PYTHON")
-TABLES = (elementwise, special, reductions, movement, shapes, indexing, products, windows, neural, layers, statistics)
+TABLES = (
+    elementwise, arithmetic, special, reductions, movement, shapes, indexing, products, windows, neural, layers, linalg, statistics,
+)  # fmt: skip
 CASES = list(chain.from_iterable(table.CASES for table in TABLES))
 RUNS = [pytest.param(case, dtype, id=f"{case.name}-{dtype}") for case in CASES for dtype in case.dtypes]
 
