@@ -30,7 +30,8 @@ from tests.operators.cases import (
 
 DEVICES = ("CPU", "PYTHON")
 TABLES = (
-    elementwise, arithmetic, special, reductions, movement, shapes, indexing, products, windows, neural, layers, linalg, statistics,
+    elementwise, arithmetic, special, reductions, movement, shapes, indexing, products, windows, neural, layers, linalg,
+    statistics,
 )  # fmt: skip
 CASES = list(chain.from_iterable(table.CASES for table in TABLES))
 RUNS = [pytest.param(case, dtype, id=f"{case.name}-{dtype}") for case in CASES for dtype in case.dtypes]

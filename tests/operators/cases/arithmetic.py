@@ -79,7 +79,7 @@ for _name, _types, _low, _low2, _grad in (
     _high = 90.0 if _name in ("gcd", "lcm", "floor_divide") else 3.0
     CASES.append(
         Case(
-            _name,
+            f"{_name}-method" if _name in ("le", "ge") else _name,
             lambda x, y, name=_name: getattr(x, name)(y),
             getattr(torch, _name),
             pairs(_low, _high, 1.0 if _name == "heaviside" else 0.0, _low2),
@@ -92,7 +92,7 @@ _FIRST = [a for a in _SIGNED_ZEROS for _ in _SIGNED_ZEROS]
 _SECOND = _SIGNED_ZEROS * len(_SIGNED_ZEROS)
 CASES += [
     Case(
-        f"{_name}-special",
+        f"{_name}-edges",
         lambda x, y, name=_name: getattr(x, name)(y),
         getattr(torch, _name),
         [[In(values=_FIRST), In(values=_SECOND)]],
