@@ -39,8 +39,14 @@ class RandomMixin(StatsMixin):
         return threefry2x32(key0, key1, index, draw)
 
     @classmethod
-    def rand(cls, *shape: Any, dtype: DType | str | None = None, device: str | None = None) -> Self:
+    def rand(
+        cls, *shape: Any, device: str | None = None, dtype: DType | str | None = None, contiguous: bool = True
+    ) -> Self:
         """Uniform in [0, 1), on a grid of 2**-24 for float32, of 2**-53 for float64, of the last bit of narrower types.
+
+        Args:
+            shape: sizes.
+            contiguous: changes nothing, since the numbers are the same however often they are computed.
 
         Raises:
             DTypeError: not a float type.
@@ -141,7 +147,9 @@ class RandomMixin(StatsMixin):
             return scaled.cast(dtypes.int64).add(low).cast(chosen).reshape(wanted)
         return scaled.add(low).cast(chosen).reshape(wanted)
 
-    def randint_like(self, low: int = 0, high: int = 10, dtype: DType | str | None = None) -> Self:
+    def randint_like(
+        self, low: int = 0, high: int = 10, dtype: DType | str | None = None, device: str | None = None
+    ) -> Self:
         """Integers in [low, high), in this one's shape; in its type unless another is given.
 
         Raises:
@@ -152,7 +160,8 @@ class RandomMixin(StatsMixin):
         [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
         """
         chosen = self.dtype if dtype is None else dtype
-        return self.randint(*self.shape, low=low, high=high, dtype=chosen, device=self.place)
+        place = self.place if device is None else device
+        return self.randint(*self.shape, low=low, high=high, dtype=chosen, device=place)
 
     @classmethod
     def uniform(
