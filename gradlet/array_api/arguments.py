@@ -111,13 +111,25 @@ def is_kind(dtype: DType, kind: str) -> bool:
     )
 
 
+def as_dtype(dtype: Any) -> DType:
+    """A type, its name, or Python's `bool`, `int` or `float` for the default one of that kind.
+
+    Raises:
+        DTypeError: no such type.
+    """
+    if isinstance(dtype, type):
+        default = {bool: dtypes.bool, int: dtypes.default_int, float: dtypes.default_float}.get(dtype)
+        return to_dtype(dtype.__name__ if default is None else default)
+    return to_dtype(dtype)
+
+
 def chosen(dtype: Any, otherwise: DType) -> DType:
     """The type that an argument asks for.
 
     Raises:
         DTypeError: no such type.
     """
-    return otherwise if dtype is None else to_dtype(dtype)
+    return otherwise if dtype is None else as_dtype(dtype)
 
 
 def whole_shape(shape: Any) -> tuple[int, ...]:

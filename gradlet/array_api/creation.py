@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradlet.array_api.arguments import array, chosen, whole_shape
-from gradlet.base.dtype import dtypes, promote, to_dtype
+from gradlet.array_api.arguments import array, as_dtype, chosen, whole_shape
+from gradlet.array_api.manipulation import broadcast_to
+from gradlet.base.dtype import dtypes, promote
 from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
 from gradlet.tensor.exchange import from_dlpack as from_dlpack
 from gradlet.tensor.tensor import Tensor
@@ -34,7 +35,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
         ArgumentError: a copy is needed and `copy` is False.
         DTypeError: no data, complex numbers.
     """
-    wanted = None if dtype is None else to_dtype(dtype)
+    wanted = None if dtype is None else as_dtype(dtype)
     if isinstance(obj, complex):
         raise DTypeError("asarray: there are no complex numbers here; use arrays for real and imaginary parts")
     if isinstance(obj, Tensor):
@@ -98,9 +99,12 @@ def eye(
 
 
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """The same value everywhere; its type follows from the value if none is given."""
+    """The same value (a number, or an array without axes) everywhere; its type follows from it if none is given."""
     if isinstance(fill_value, complex):
         raise DTypeError("full: there are no complex numbers here; use arrays for real and imaginary parts")
+    if isinstance(fill_value, Tensor):
+        value = fill_value.cast(chosen(dtype, fill_value.dtype))
+        return broadcast_to(value if device is None else value.to(device), shape).contiguous()
     return Tensor.full(whole_shape(shape), fill_value, dtype=chosen(dtype, dtypes.of(fill_value)), device=device)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gradlet.array_api.arguments import array, is_kind, scalar_type
-from gradlet.base.dtype import DType, dtypes, promote, to_dtype
+from gradlet.array_api.arguments import array, as_dtype, is_kind, scalar_type
+from gradlet.base.dtype import DType, dtypes, promote
 from gradlet.base.errors import ArgumentError, DTypeError
 from gradlet.tensor.tensor import Tensor
 
@@ -35,13 +35,13 @@ class IntegerLimits:
 
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
     """`x` as another type; a new array, or `x` itself where `copy` is False and nothing changes."""
-    result = array(x, "astype").cast(to_dtype(dtype)).to(x.device if device is None else device)
+    result = array(x, "astype").cast(as_dtype(dtype)).to(x.device if device is None else device)
     return result.clone() if copy and result is x else result
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
     """Whether a type (or that of an array) becomes another by promotion alone, without losing values."""
-    source, target = _type_of(from_), to_dtype(to)
+    source, target = _type_of(from_), as_dtype(to)
     if source.is_int and target.is_float:
         return source.bits - (source.kind == "i") <= target.format.digits
     try:
@@ -83,12 +83,12 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     Raises:
         ArgumentError: no such kind.
     """
-    own = to_dtype(dtype)
+    own = as_dtype(dtype)
     if isinstance(kind, tuple):
         return any(isdtype(own, part) for part in kind)
     if isinstance(kind, str):
         return is_kind(own, kind)
-    return own is to_dtype(kind)
+    return own is as_dtype(kind)
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
@@ -111,7 +111,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def _type_of(value: Any) -> DType:
-    return value.dtype if isinstance(value, Tensor) else to_dtype(value)
+    return value.dtype if isinstance(value, Tensor) else as_dtype(value)
 
 
 def integer_sum_type(dtype: DType) -> DType:

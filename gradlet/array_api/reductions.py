@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradlet.array_api.arguments import Axis, array, needs
+from gradlet.array_api.arguments import Axis, array, as_dtype, needs
 from gradlet.array_api.datatypes import integer_sum_type, result_type
-from gradlet.base.dtype import DType, dtypes, to_dtype
+from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.ops.arguments import axis_number
 from gradlet.tensor.tensor import Tensor
@@ -115,4 +115,4 @@ def diff(
 
 
 def _sum_type(x: Tensor, dtype: Any) -> DType:
-    return integer_sum_type(x.dtype) if dtype is None else to_dtype(dtype)
+    return integer_sum_type(x.dtype) if dtype is None else as_dtype(dtype)

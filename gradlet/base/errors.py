@@ -3,6 +3,7 @@
 GradletError
 ├── UserError            the caller can fix it; the message names the argument and the remedy
 │   ├── ShapeError       (also a ValueError)
+│   │   └── NoAxesError  (also a TypeError): len() or iteration of a tensor without axes
 │   ├── DTypeError       (also a TypeError)
 │   ├── IndexingError    (also an IndexError)
 │   ├── ArgumentError    (also a ValueError)
@@ -31,6 +32,10 @@ class UserError(GradletError):
 
 class ShapeError(UserError, ValueError):
     """Shapes do not fit the operation."""
+
+
+class NoAxesError(ShapeError, TypeError):
+    """A tensor without axes has no length and no elements to go through."""
 
 
 class DTypeError(UserError, TypeError):

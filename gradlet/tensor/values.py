@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any, Final, Self
 
-from gradlet.base.errors import DeviceError, DTypeError, ShapeError
+from gradlet.base.errors import DeviceError, DTypeError, NoAxesError, ShapeError
 from gradlet.engine import execute
 from gradlet.graph.node import UOp
 from gradlet.ops.movement import operand
@@ -147,12 +147,12 @@ class Values(LazyTensor):
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ShapeError("len: a tensor without axes has no length; use numel()")
+            raise NoAxesError("len: a tensor without axes has no length; use numel()")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Self]:
         if not self.shape:
-            raise ShapeError("iteration over a tensor without axes; use item()")
+            raise NoAxesError("iteration over a tensor without axes; use item()")
         return iter([self[i] for i in range(self.shape[0])])
 
     def __contains__(self, value: Any) -> bool:

@@ -138,6 +138,9 @@ class Writing(LazyTensor):
         common_place(self, new, Op.WRITE)
         new = (new.as_value() if new is self else new).cast(self.dtype)
         self._see_writes()
+        if isinstance(index, LazyTensor) and index.dtype is dtypes.bool and not index.ndim:
+            self.unsqueeze(0)[index.reshape(1)] = new
+            return
         boxes = self.limited_boxes(index)
         if boxes is not None:
             # All of the largest box is written: what lies past the size with what is there.

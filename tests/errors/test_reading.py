@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from gradlet import Tensor
-from gradlet.base.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError, UserError
+from gradlet.base.errors import (
+    ArgumentError,
+    DeviceError,
+    DTypeError,
+    GradientError,
+    NoAxesError,
+    ShapeError,
+    UserError,
+)
 from tests.errors.table import Row, check
 
 X = Tensor([[1.0, 2.0], [3.0, 4.0]])
@@ -19,7 +27,8 @@ MISTAKES: list[Row] = [
     (lambda: int(X), ShapeError, "4 elements, not 1"),
     (lambda: float(X), ShapeError, "4 elements, not 1"),
     (lambda: range(Tensor(1.5)), DTypeError, "is no integer to count or index with"),
-    (lambda: len(Tensor(1)), ShapeError, "len: a tensor without axes"),
+    (lambda: len(Tensor(1)), NoAxesError, "len: a tensor without axes"),
+    (lambda: iter(Tensor(1)), NoAxesError, "iteration over a tensor without axes; use item"),
     (lambda: X.cast("bfloat16").data(), DTypeError, "data: Python has no bfloat16; cast"),
     (lambda: X.realize(3), DTypeError, "realize: every argument must be a Tensor, got int"),
     (lambda: X.to("foo"), DeviceError, "unknown device 'foo'; use one of"),
