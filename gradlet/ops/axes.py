@@ -7,12 +7,12 @@ from typing import Any, Self
 
 from gradlet.base.errors import ArgumentError, IndexingError, ShapeError
 from gradlet.ops.arguments import Shape, axis_number, broadcast_shapes, integer, integers, sizes
-from gradlet.ops.index import IndexMixin
+from gradlet.ops.coordinates import CoordinatesMixin
 from gradlet.ops.movement import operand
 from gradlet.ops.rearrange import members
 
 
-class AxesMixin(IndexMixin):
+class AxesMixin(CoordinatesMixin):
     """Axes. What only renames, reorders or cuts is a view: writing into it writes into this tensor."""
 
     __slots__ = ()

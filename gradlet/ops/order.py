@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.ops.arguments import axis_number, integer
-from gradlet.ops.index import IndexMixin
+from gradlet.ops.coordinates import CoordinatesMixin
 from gradlet.ops.reduce import position_type
 
 # Up to so many values are found one after another, each as a maximum; more by merging.
@@ -21,7 +21,7 @@ AT_ONCE: Final = 16
 FEW_ROWS: Final = 16
 
 
-class OrderMixin(IndexMixin):
+class OrderMixin(CoordinatesMixin):
     """Order. The hooks `merge_pairs` and `largest` come from the user of this.
 
     A key is a 64-bit integer: an element's rank among all values of its type, and below that its distance from the end
