@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gradlet import Tensor
+from gradlet.base.errors import ArgumentError
 
 # An operation gets the value so far and a number that chooses its arguments; None where it does not fit the shape.
 Operation = Callable[[Tensor, int], Tensor | None]
@@ -76,9 +77,12 @@ def write_view(x: Tensor, n: int) -> Tensor:
     return small(y)
 
 
-def change(x: Tensor, n: int) -> Tensor:
-    """The value itself is written; what was built from it before keeps what it saw."""
-    x[..., : n % 2 + 1] = float(n % 5)
+def change(x: Tensor, n: int) -> Tensor | None:
+    """The value itself is written; what was built from it before keeps what it saw. Repeated elements refuse."""
+    try:
+        x[..., : n % 2 + 1] = float(n % 5)
+    except ArgumentError:
+        return None
     return x + 0
 
 
