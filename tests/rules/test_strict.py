@@ -1,0 +1,59 @@
+"""STRICT_FLOAT: every rule that may change bits of a float is off, and results are those of IEEE 754 step by step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gradlet import Tensor
+from gradlet.base.dtype import dtypes
+from gradlet.base.settings import scope
+from gradlet.graph.node import UOp, mk
+from gradlet.graph.rewrite import Rule, RuleSet, rewrite
+from gradlet.ops.op import AxisKind, BufferArg, Op, RangeArg, ReduceArg
+from gradlet.rules.sets import INDEX_MATH, SIMPLIFY
+
+X = mk(Op.BUFFER, dtypes.float32, (), BufferArg(-1, 4, "TEST"))
+UNUSED = mk(Op.RANGE, dtypes.index, (UOp.const(dtypes.index, 3),), RangeArg(0, AxisKind.REDUCE))
+# Nodes that inexact rules change; a new such rule needs one.
+CHANGED = (
+    X + 0.0,
+    X.alu(Op.POW, X.coerce(2.0)),
+    mk(Op.REDUCE, dtypes.float32, (UOp.const(dtypes.float32, 0.1), UNUSED), ReduceArg(Op.ADD)),
+)
+INEXACT = [rule for rule in dict.fromkeys((*SIMPLIFY.rules, *INDEX_MATH.rules)) if not rule.exact]
+
+
+@pytest.mark.parametrize("rule", INEXACT, ids=lambda rule: repr(rule.pattern))
+def test_an_inexact_rule_is_off(rule: Rule) -> None:
+    alone = RuleSet("alone", "bounded", [rule])
+    nodes = [node for node in CHANGED if rewrite(node, alone) is not node]
+    assert nodes, "no example for this rule"
+    with scope(STRICT_FLOAT=1):
+        assert all(rewrite(node, RuleSet("alone", "bounded", [rule])) is node for node in nodes)
+
+
+def test_examples_stay_as_they_are() -> None:
+    for node in CHANGED:
+        assert rewrite(node, INDEX_MATH) is not node
+        with scope(STRICT_FLOAT=1):
+            assert rewrite(node, INDEX_MATH) is node
+
+
+def test_results_are_rounded_step_by_step() -> None:
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.standard_normal(1000).astype(np.float32) for _ in range(3))
+
+    def results() -> list[np.ndarray]:
+        x, y, z = Tensor(a), Tensor(b), Tensor(c)
+        negative_zero = Tensor(np.array([-0.0], np.float32))
+        return [(x * y + z).numpy(), (x * y - z * 3).numpy(), (negative_zero + 0.0).numpy()]
+
+    relaxed = results()  # before: what is cached of it must not be taken
+    with scope(STRICT_FLOAT=1):
+        strict = results()
+    np.testing.assert_array_equal(strict[0], a * b + c)
+    np.testing.assert_array_equal(strict[1], a * b - c * np.float32(3))
+    assert not np.signbit(strict[2][0])
+    assert np.signbit(relaxed[2][0])
+    np.testing.assert_allclose(relaxed[0], strict[0], rtol=1e-4, atol=1e-6)
