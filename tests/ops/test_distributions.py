@@ -104,6 +104,15 @@ def test_support_of_narrow_floats() -> None:
             assert not np.isnan(drawn.numpy()).any()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e5m2fnuz"])
+def test_one_is_never_drawn(dtype: str) -> None:
+    drawn = Tensor.rand(20_000, dtype=dtype).cast("float32").numpy()
+    digits = getattr(dtypes, dtype).format.digits
+    assert drawn.max() <= 1 - 2.0**-digits
+    assert len(np.unique(drawn)) > 2 ** min(digits, 10) * 0.9
+    assert np.isfinite(Tensor.randn(2000, dtype=dtype).cast("float32").numpy()).all()
+
+
 def test_uniform_never_reaches_its_upper_end() -> None:
     """Rounding would: the type has few numbers between the ends."""
     Tensor.manual_seed(0)
