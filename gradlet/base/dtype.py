@@ -159,6 +159,11 @@ class dtypes:
     short: Final = int16
     int: Final = int32
     long: Final = int64
+    fp8s: Final = (float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz)
+    floats: Final = (*fp8s, float16, bfloat16, float32, float64)
+    uints: Final = (uint8, uint16, uint32, uint64)
+    sints: Final = (int8, int16, int32, int64)
+    ints: Final = (*uints, *sints)
     default_float: DType = float32
     default_int: DType = int32
 
@@ -170,6 +175,53 @@ class dtypes:
             dtypes.uint64, dtypes.int64, dtypes.float8_e4m3fn, dtypes.float8_e4m3fnuz, dtypes.float8_e5m2,
             dtypes.float8_e5m2fnuz, dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64,
         )  # fmt: skip
+
+    @staticmethod
+    def is_float(dtype: DType) -> bool_type:
+        """Whether the values are floats.
+
+        >>> dtypes.is_float(dtypes.bfloat16)
+        True
+        """
+        return dtype.is_float
+
+    @staticmethod
+    def is_int(dtype: DType) -> bool_type:
+        """Whether the values are integers; bool is not.
+
+        >>> dtypes.is_int(dtypes.bool)
+        False
+        """
+        return dtype.is_int
+
+    @staticmethod
+    def is_unsigned(dtype: DType) -> bool_type:
+        """Whether the values are integers without a sign.
+
+        >>> dtypes.is_unsigned(dtypes.uint8)
+        True
+        """
+        return dtype.is_unsigned
+
+    @staticmethod
+    def is_bool(dtype: DType) -> bool_type:
+        """Whether the values are True and False.
+
+        >>> dtypes.is_bool(dtypes.bool)
+        True
+        """
+        return dtype.is_bool
+
+    @staticmethod
+    def finfo(dtype: DType) -> tuple[int_type, int_type]:
+        """Bits of the exponent and of the stored fraction of a float type.
+
+        >>> dtypes.finfo(dtypes.float16), dtypes.finfo(dtypes.fp8e4m3)
+        ((5, 10), (4, 3))
+        """
+        if not dtype.is_float:
+            raise DTypeError(f"finfo: {dtype} is not a float type")
+        return dtype.format.exponent, dtype.format.fraction
 
     @staticmethod
     def by_name(name: str) -> DType:

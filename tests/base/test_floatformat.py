@@ -103,3 +103,13 @@ def test_promotion_of_8_bits(name: str) -> None:
                 promote(other, own)
         else:
             assert promote(own, other) is promote(other, own) is other
+
+
+def test_groups_of_types() -> None:
+    assert {*dtypes.floats, *dtypes.ints, dtypes.bool} == set(dtypes.all())
+    assert all(dtypes.is_float(d) for d in dtypes.floats) and all(d.is_float8 for d in dtypes.fp8s)
+    assert all(dtypes.is_int(d) for d in dtypes.ints) and not dtypes.is_int(dtypes.bool)
+    assert all(dtypes.is_unsigned(d) for d in dtypes.uints) and not any(map(dtypes.is_unsigned, dtypes.sints))
+    assert dtypes.is_bool(dtypes.bool) and dtypes.finfo(dtypes.bfloat16) == (8, 7)
+    with pytest.raises(DTypeError, match="finfo: dtypes.int8 is not a float type"):
+        dtypes.finfo(dtypes.int8)
