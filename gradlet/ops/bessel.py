@@ -57,7 +57,7 @@ class BesselMixin(SpecialMixin):
         >>> Tensor([0.0]).i0().item()
         1.0
         """
-        return self.carried("i0", lambda x: _modified(x, 0, False), lambda x: x.i1())
+        return self._carried("i0", lambda x: _modified(x, 0, False), lambda x: x.i1())
 
     def i0e(self) -> Self:
         """Exponentially scaled `i0`: e**-|x| I0(x).
@@ -65,7 +65,7 @@ class BesselMixin(SpecialMixin):
         >>> Tensor([0.0]).i0e().item()
         1.0
         """
-        return self.carried("i0e", lambda x: _modified(x, 0, True), lambda x: x.i1e().sub(x.sign().mul(x.i0e())))
+        return self._carried("i0e", lambda x: _modified(x, 0, True), lambda x: x.i1e().sub(x.sign().mul(x.i0e())))
 
     def i1(self) -> Self:
         """Modified Bessel function of the first kind, order 1: the derivative of `i0`.
@@ -73,7 +73,7 @@ class BesselMixin(SpecialMixin):
         >>> Tensor([0.0]).i1().item()
         0.0
         """
-        return self.carried("i1", lambda x: _modified(x, 1, False), lambda x: x.i0().sub(_over_x(x, x.i1())))
+        return self._carried("i1", lambda x: _modified(x, 1, False), lambda x: x.i0().sub(_over_x(x, x.i1())))
 
     def i1e(self) -> Self:
         """Exponentially scaled `i1`: e**-|x| I1(x).
@@ -86,7 +86,7 @@ class BesselMixin(SpecialMixin):
             scaled = x.i1e()
             return x.i0e().sub(_over_x(x, scaled)).sub(x.sign().mul(scaled))
 
-        return self.carried("i1e", lambda x: _modified(x, 1, True), slope)
+        return self._carried("i1e", lambda x: _modified(x, 1, True), slope)
 
     def modified_bessel_i0(self) -> Self:
         """Same as `i0`.
@@ -111,7 +111,7 @@ class BesselMixin(SpecialMixin):
         >>> round(Tensor([1.0]).modified_bessel_k0().item(), 6)
         0.421024
         """
-        return self.carried(
+        return self._carried(
             "modified_bessel_k0", lambda x: _second_modified(x, 0, False), lambda x: x.modified_bessel_k1().neg()
         )
 
@@ -121,7 +121,7 @@ class BesselMixin(SpecialMixin):
         >>> round(Tensor([1.0]).modified_bessel_k1().item(), 6)
         0.601907
         """
-        return self.carried(
+        return self._carried(
             "modified_bessel_k1",
             lambda x: _second_modified(x, 1, False),
             lambda x: x.modified_bessel_k0().add(x.modified_bessel_k1().fdiv(x)).neg(),
@@ -133,7 +133,7 @@ class BesselMixin(SpecialMixin):
         >>> round(Tensor([1.0]).scaled_modified_bessel_k0().item(), 6)
         1.144463
         """
-        return self.carried(
+        return self._carried(
             "scaled_modified_bessel_k0",
             lambda x: _second_modified(x, 0, True),
             lambda x: x.scaled_modified_bessel_k0().sub(x.scaled_modified_bessel_k1()),
@@ -150,7 +150,7 @@ class BesselMixin(SpecialMixin):
             scaled = x.scaled_modified_bessel_k1()
             return scaled.sub(x.scaled_modified_bessel_k0()).sub(scaled.fdiv(x))
 
-        return self.carried("scaled_modified_bessel_k1", lambda x: _second_modified(x, 1, True), slope)
+        return self._carried("scaled_modified_bessel_k1", lambda x: _second_modified(x, 1, True), slope)
 
     # oscillating
     def bessel_j0(self) -> Self:
@@ -159,7 +159,7 @@ class BesselMixin(SpecialMixin):
         >>> Tensor([0.0]).bessel_j0().item()
         1.0
         """
-        return self.carried("bessel_j0", _j0, lambda x: x.bessel_j1().neg())
+        return self._carried("bessel_j0", _j0, lambda x: x.bessel_j1().neg())
 
     def bessel_j1(self) -> Self:
         """Bessel function of the first kind, order 1: minus the derivative of `bessel_j0`.
@@ -167,7 +167,7 @@ class BesselMixin(SpecialMixin):
         >>> Tensor([0.0]).bessel_j1().item()
         0.0
         """
-        return self.carried("bessel_j1", _j1, lambda x: x.bessel_j0().sub(_over_x(x, x.bessel_j1())))
+        return self._carried("bessel_j1", _j1, lambda x: x.bessel_j0().sub(_over_x(x, x.bessel_j1())))
 
     def bessel_y0(self) -> Self:
         """Bessel function of the second kind, order 0: -infinity at 0, NaN below.
@@ -181,7 +181,7 @@ class BesselMixin(SpecialMixin):
             result: Self = _second_kind(x, near, 0)
             return result
 
-        return self.carried("bessel_y0", value, lambda x: x.bessel_y1().neg())
+        return self._carried("bessel_y0", value, lambda x: x.bessel_y1().neg())
 
     def bessel_y1(self) -> Self:
         """Bessel function of the second kind, order 1: -infinity at 0, NaN below.
@@ -196,7 +196,7 @@ class BesselMixin(SpecialMixin):
             result: Self = _second_kind(x, x.eq(0.0).where(-math.inf, near), 1)
             return result
 
-        return self.carried("bessel_y1", value, lambda x: x.bessel_y0().sub(x.bessel_y1().fdiv(x)))
+        return self._carried("bessel_y1", value, lambda x: x.bessel_y0().sub(x.bessel_y1().fdiv(x)))
 
     def spherical_bessel_j0(self) -> Self:
         """Spherical Bessel function of the first kind, order 0: sin(x) / x, 1 at 0.
@@ -222,11 +222,11 @@ class BesselMixin(SpecialMixin):
         >>> round(Tensor([0.0]).airy_ai().item(), 6)
         0.355028
         """
-        return self.carried("airy_ai", lambda x: _airy(x, False), lambda x: x._airy_slope())
+        return self._carried("airy_ai", lambda x: _airy(x, False), lambda x: x._airy_slope())
 
     def _airy_slope(self) -> Self:
         """The derivative of `airy_ai`."""
-        return self.carried("airy_ai", lambda x: _airy(x, True), lambda x: x.mul(x.airy_ai()))
+        return self._carried("airy_ai", lambda x: _airy(x, True), lambda x: x.mul(x.airy_ai()))
 
 
 def _over_x(x: Any, odd: Any) -> Any:

@@ -56,7 +56,7 @@ class GammaMixin(SpecialMixin, CreateMixin):
         >>> [round(v, 6) for v in Tensor([3.0, 0.0]).lgamma().tolist()]
         [0.693147, inf]
         """
-        return self.carried("lgamma", log_gamma, lambda x: x.digamma())
+        return self._carried("lgamma", log_gamma, lambda x: x.digamma())
 
     def digamma(self) -> Self:
         """Derivative of `lgamma`; NaN at -1, -2, ..., infinite at 0.
@@ -80,7 +80,7 @@ class GammaMixin(SpecialMixin, CreateMixin):
             pole = negative.bitwise_and(angle.eq(0.0))
             return pole.where(math.nan, negative.where(reflected, part))
 
-        return self.carried("digamma", value, lambda x: x.polygamma(1))
+        return self._carried("digamma", value, lambda x: x.polygamma(1))
 
     def polygamma(self, n: int) -> Self:
         """The n-th derivative of `digamma`: (-1)**(n + 1) n! * sum of 1 / (x + k)**(n + 1) over k = 0, 1, ...
@@ -116,7 +116,7 @@ class GammaMixin(SpecialMixin, CreateMixin):
             pole = (x <= 0.0).bitwise_and(angle.eq(0.0))
             return pole.where(sign * math.inf, negative.where(reflected, part))
 
-        return self.carried("polygamma", value, lambda x: x.polygamma(order + 1))
+        return self._carried("polygamma", value, lambda x: x.polygamma(order + 1))
 
     def mvlgamma(self, p: int) -> Self:
         """Logarithm of the multivariate gamma function: p (p - 1) / 4 log(pi) + sum of lgamma(x - j / 2), j < p.
@@ -151,7 +151,7 @@ class GammaMixin(SpecialMixin, CreateMixin):
         >>> round(Tensor([2.0]).zeta(1.0).item(), 6)
         1.644934
         """
-        s, q, own = self.carried_pair("zeta", other)
+        s, q, own = self._carried_pair("zeta", other)
 
         def rule(gradient: Self) -> list[Self | None]:
             return [slope_through(_zeta(s, q), s, gradient), gradient.mul(s).mul(s.add(1.0).zeta(q)).neg()]
@@ -175,7 +175,7 @@ class GammaMixin(SpecialMixin, CreateMixin):
         >>> round(Tensor([1.0]).igamma(Tensor([1.0])).item(), 6)
         0.632121
         """
-        a, x, own = self.carried_pair("igamma", other)
+        a, x, own = self._carried_pair("igamma", other)
 
         def rule(gradient: Self) -> list[Self | None]:
             return [slope_through(_incomplete(a, x, False), a, gradient), gradient.mul(_integrand(a, x))]
@@ -194,7 +194,7 @@ class GammaMixin(SpecialMixin, CreateMixin):
         >>> round(Tensor([1.0]).igammac(Tensor([1.0])).item(), 6)
         0.367879
         """
-        a, x, own = self.carried_pair("igammac", other)
+        a, x, own = self._carried_pair("igammac", other)
 
         def rule(gradient: Self) -> list[Self | None]:
             return [slope_through(_incomplete(a, x, True), a, gradient), gradient.mul(_integrand(a, x)).neg()]

@@ -36,7 +36,7 @@ class SpecialMixin(MathMixin):
         """The same values without a gradient."""
         raise NotImplementedError
 
-    def carried(self, name: str, function: Callable[[Self], Self], slope: Callable[[Self], Self]) -> Self:
+    def _carried(self, name: str, function: Callable[[Self], Self], slope: Callable[[Self], Self]) -> Self:
         """A function computed in float64 and rounded to this one's float type.
 
         Args:
@@ -51,7 +51,7 @@ class SpecialMixin(MathMixin):
 
         return function(x.cast(dtypes.float64)).cast(x.dtype).with_derivative(name, [x], rule)
 
-    def carried_pair(self, name: str, other: Any) -> tuple[Self, Self, DType]:
+    def _carried_pair(self, name: str, other: Any) -> tuple[Self, Self, DType]:
         """This and another operand in float64 and in their common shape, and the float type of a result of both."""
         x = self.same_float(name)
         y = x.coerce(other).same_float(name)
@@ -72,7 +72,7 @@ class SpecialMixin(MathMixin):
             tail = exp_of_square(x, -1.0).mul(scaled_erfc(x.abs()))
             return x.lt(0.0).where(tail.neg().add(2.0), tail)
 
-        return self.carried("erfc", value, lambda x: exp_of_square(x, -1.0).mul(-2 / math.sqrt(math.pi)))
+        return self._carried("erfc", value, lambda x: exp_of_square(x, -1.0).mul(-2 / math.sqrt(math.pi)))
 
     def erfcx(self) -> Self:
         """Scaled complementary error function: e**(x**2) * (1 - erf(x)); infinite below -26.6 (float64).
@@ -88,7 +88,7 @@ class SpecialMixin(MathMixin):
             scaled = scaled_erfc(x.abs())
             return x.lt(0.0).where(exp_of_square(x, 1.0).mul(2.0).sub(scaled), scaled)
 
-        return self.carried("erfcx", value, lambda x: x.mul(x.erfcx()).mul(2.0).sub(2 / math.sqrt(math.pi)))
+        return self._carried("erfcx", value, lambda x: x.mul(x.erfcx()).mul(2.0).sub(2 / math.sqrt(math.pi)))
 
     def erfinv(self) -> Self:
         """Inverse of the error function; infinite at -1 and 1, NaN outside.
@@ -106,7 +106,7 @@ class SpecialMixin(MathMixin):
             near = x.abs().lt(2 * CENTER)
             return near.where(normal_center(x.mul(0.5)), signed).mul(SQRT_HALF)
 
-        return self.carried("erfinv", value, lambda x: exp_of_square(x.erfinv(), 1.0).mul(math.sqrt(math.pi) / 2))
+        return self._carried("erfinv", value, lambda x: exp_of_square(x.erfinv(), 1.0).mul(math.sqrt(math.pi) / 2))
 
     def ndtr(self) -> Self:
         """Distribution function of the standard normal distribution: (1 + erf(x / sqrt(2))) / 2.
@@ -121,7 +121,7 @@ class SpecialMixin(MathMixin):
             tail = exp_of_square(x, -0.5).mul(scaled_erfc(x.abs().mul(SQRT_HALF))).mul(0.5)
             return x.gt(0.0).where(tail.neg().add(1.0), tail)
 
-        return self.carried("ndtr", value, lambda x: exp_of_square(x, -0.5).mul(1 / math.sqrt(2 * math.pi)))
+        return self._carried("ndtr", value, lambda x: exp_of_square(x, -0.5).mul(1 / math.sqrt(2 * math.pi)))
 
     def log_ndtr(self) -> Self:
         """Logarithm of the standard normal distribution function, also where that is 0 in floats.
@@ -142,7 +142,7 @@ class SpecialMixin(MathMixin):
             # pdf / cdf, both divided by e**(-x**2 / 2)
             return x.mul(-SQRT_HALF).erfcx().reciprocal().mul(math.sqrt(2 / math.pi))
 
-        return self.carried("log_ndtr", value, slope)
+        return self._carried("log_ndtr", value, slope)
 
     def ndtri(self) -> Self:
         """The x at which the standard normal distribution function has this value; NaN outside [0, 1].
@@ -160,7 +160,7 @@ class SpecialMixin(MathMixin):
             signed = right.where(tail.neg(), tail)
             return center.abs().lt(CENTER).where(normal_center(center), signed)
 
-        return self.carried("ndtri", value, lambda p: exp_of_square(p.ndtri(), 0.5).mul(math.sqrt(2 * math.pi)))
+        return self._carried("ndtri", value, lambda p: exp_of_square(p.ndtri(), 0.5).mul(math.sqrt(2 * math.pi)))
 
     def entr(self) -> Self:
         """Entropy of an element: -x * log(x); 0 at 0, -inf below.
@@ -174,7 +174,7 @@ class SpecialMixin(MathMixin):
             outside = x.lt(0.0).where(-math.inf, x.eq(0.0).where(0.0, x))
             return inside.where(x.mul(inside.where(x, 1.0).log()).mul(-1.0).add(0.0), outside)
 
-        return self.carried("entr", value, lambda x: x.log().add(1.0).neg())
+        return self._carried("entr", value, lambda x: x.log().add(1.0).neg())
 
     def xlog1py(self, other: Any) -> Self:
         """x * log(1 + y); 0 where x is 0 and y is not NaN.
