@@ -15,10 +15,12 @@ from gradlet.optimize.plan import Plan
 from gradlet.target.target import Target
 
 HEAVY = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.POW})
+HEAVY_NODES = 16  # nodes that a heavy one becomes
 SHORT = 16  # iterations of a reduce that are written out
 MAX_BODY = 600  # nodes in the copies of a loop body
 CHAINS = 4  # carried values of rows that run side by side
 BLOCK = 8  # side of the blocks that a transposition goes by
+MAX_BLOCK = 8192  # nodes in the copies of the body of such a block, a heavy one counted as many
 PARALLEL_LAUNCHES = 4  # a kernel is worth several threads when it takes this many launches' time on one
 
 
@@ -172,6 +174,9 @@ def _meets_lanes(facts: KernelFacts, plan: Plan, loop: UOp) -> bool:
 
 def _block(facts: KernelFacts, plan: Plan, accesses: Sequence[Access], candidates: Sequence[UOp]) -> None:
     """A transposition: square blocks of single elements, so that every cache line is used while it is near."""
+    body = sum(HEAVY_NODES if n.op in HEAVY else 1 for n in facts.order if not facts.ranges[n].isdisjoint(candidates))
+    if body * BLOCK * BLOCK > MAX_BLOCK:
+        return  # computing, not moving: copies would only be long to compile
     for stores in (True, False):
         for loop in candidates:
             along = any(a.is_store is stores and loop in a.ranges and facts.stride(a, loop) == 1 for a in accesses)

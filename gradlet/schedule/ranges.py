@@ -339,6 +339,8 @@ class Lowering:
         axes = node.arg.axes
         if any(source.shape[a] == 0 for a in axes):
             return UOp.const(node.dtype, identity_element(node.arg.op, node.dtype))
+        if any(source.shape[a] > 1 for a in axes):
+            gate = needed(gate, idx)
         outer = {r for one in (*idx, *gate) for r in one.ranges}
         context = (self.levels.get(node, 0), tuple(sorted(r.arg.number for r in outer)))
         used: dict[Loop, int] = {}
@@ -522,6 +524,15 @@ class Lowering:
 def after(carry: UOp, value: UOp, result: UOp) -> UOp:
     """The result, with the value for the next iteration; a loop that runs once has no next iteration."""
     return mk(Op.NEXT, result.dtype, (carry, value, result), None) if carry.op is Op.CARRY else result
+
+
+def needed(gate: Gate, idx: Index) -> Gate:
+    """The guards without which an access at this index might leave its memory.
+
+    A guard about other loops is left to whoever reads the value: a reduction under it would be one for each of them.
+    """
+    ranges = {r for one in idx for r in one.ranges}
+    return tuple([g for g in gate if not g.ranges or not ranges.isdisjoint(g.ranges)])
 
 
 def is_zero_outside(value: UOp) -> bool:
