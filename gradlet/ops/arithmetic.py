@@ -151,7 +151,7 @@ class ArithmeticMixin(RearrangeMixin):
         >>> Tensor([float("nan"), 1.0]).fmax(0.5).tolist()
         [0.5, 1.0]
         """
-        x, y = self.same_dtype([other])
+        x, y = self.same_dtype([other], "fmax")
         return ((y <= x) | y.isnan()).where(x, y)
 
     def fmin(self, other: Any) -> Self:
@@ -160,7 +160,7 @@ class ArithmeticMixin(RearrangeMixin):
         >>> Tensor([float("nan"), 1.0]).fmin(0.5).tolist()
         [0.5, 0.5]
         """
-        x, y = self.same_dtype([other])
+        x, y = self.same_dtype([other], "fmin")
         return ((x <= y) | y.isnan()).where(x, y)
 
     def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Self:
@@ -270,7 +270,7 @@ class ArithmeticMixin(RearrangeMixin):
         >>> Tensor([12, -8, 0]).gcd(Tensor([18, 12, 5])).tolist()
         [6, 4, 5]
         """
-        x, y = self.same_dtype([other])
+        x, y = self.same_dtype([other], "gcd")
         if not x.dtype.is_int:
             raise DTypeError(f"gcd: integers have divisors, not {x.dtype}; cast to an integer")
         unsigned = dtypes.by_name(f"uint{x.dtype.bits}")
@@ -289,7 +289,7 @@ class ArithmeticMixin(RearrangeMixin):
         >>> Tensor([4, 0]).lcm(Tensor([6, 5])).tolist()
         [12, 0]
         """
-        x, y = self.same_dtype([other])
+        x, y = self.same_dtype([other], "lcm")
         if not x.dtype.is_int:
             raise DTypeError(f"lcm: integers have multiples, not {x.dtype}; cast to an integer")
         return x.floordiv(x.gcd(y)).mul(y).abs()

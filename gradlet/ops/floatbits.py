@@ -67,7 +67,7 @@ class FloatBitsMixin(RearrangeMixin):
         [8.0, 6.0]
         """
         exponent = self.coerce(other)
-        own = self.same_dtype([exponent])[0].same_float("ldexp").dtype
+        own = self.same_dtype([exponent], "ldexp")[0].same_float("ldexp").dtype
         x, _ = self.cast(own).carried_float("ldexp")
         power = exponent.cast(x.dtype)
         half = power.mul(0.5).trunc()
@@ -82,7 +82,7 @@ class FloatBitsMixin(RearrangeMixin):
         >>> Tensor([1.0]).nextafter(Tensor([2.0])).item()
         1.0000001192092896
         """
-        x, y = self.same_dtype([other])
+        x, y = self.same_dtype([other], "nextafter")
         if not x.dtype.is_float:
             raise DTypeError(f"nextafter: floats have neighbours, not {x.dtype}; cast to a float first")
         integer = dtypes.by_name(f"int{x.dtype.bits}")

@@ -387,7 +387,7 @@ class LazyTensor(ComposedMixin):
         dtype, place = self.dtype, self
         for part in parts[1:]:
             dtype = promote(dtype, part.dtype, what)
-            common_place(place, part, Op.ADD)
+            common_place(place, part, what)
             place = part if place._place is None else place
         return tuple([p.cast(dtype) for p in parts])
 
@@ -538,8 +538,8 @@ def coerce_other(like: LazyTensor, value: Any) -> Any:
     raise DTypeError(f"an operand of type {type(value).__name__} is no number or tensor; make it a Tensor first")
 
 
-def common_place(first: Any, second: Any, op: Op) -> str | None:
-    """The device of both operands.
+def common_place(first: Any, second: Any, op: Op | str) -> str | None:
+    """The device of both operands of an op, or of a method by its name.
 
     Raises:
         DeviceError: they are on different ones.
@@ -549,7 +549,8 @@ def common_place(first: Any, second: Any, op: Op) -> str | None:
         return a
     if a is None:
         return b
-    raise DeviceError(f"{op.name.lower()}: operands are on {a} and {b}; move one with .to({a!r})")
+    name = op if isinstance(op, str) else op.name.lower()
+    raise DeviceError(f"{name}: operands are on {a} and {b}; move one with .to({a!r})")
 
 
 def foreign(device: str | None) -> str | None:

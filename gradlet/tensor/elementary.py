@@ -29,7 +29,7 @@ class Elementary(LazyTensor):
             DTypeError: types that have no float form.
             DeviceError: operands on different devices.
         """
-        tensors = self.same_float(name).same_dtype(others)
+        tensors = self.same_float(name).same_dtype(others, name) if others else (self.same_float(name),)
         own = tensors[0].dtype
         nodes = tuple([node_cast(t.uop, accumulator(own)) for t in tensors])
         place = next((t._place for t in tensors if t._place is not None), None)
