@@ -16,6 +16,7 @@ from gradlet.ops.coefficients import (
     LEGENDRE_NODES,
     LEGENDRE_WEIGHTS,
     LGAMMA_MIDDLE,
+    SIN_PI,
     STIRLING,
 )
 from gradlet.ops.create import CreateMixin
@@ -75,9 +76,9 @@ class GammaMixin(SpecialMixin, CreateMixin):
             y = negative.where(x.neg().add(1.0), step.where(x.add(1.0), x))
             part = _digamma_from_one(y)
             part = step.where(part.sub(x.reciprocal()), part)
-            angle = _fraction(x).mul(math.pi)
-            reflected = part.sub(angle.cos().fdiv(angle.sin()).mul(math.pi))
-            pole = negative.bitwise_and(angle.eq(0.0))
+            rest = _fraction(x)
+            reflected = part.sub(_cotangent(rest).mul(math.pi))
+            pole = negative.bitwise_and(rest.eq(0.0))
             return pole.where(math.nan, negative.where(reflected, part))
 
         return self._carried("digamma", value, lambda x: x.polygamma(1))
@@ -107,13 +108,9 @@ class GammaMixin(SpecialMixin, CreateMixin):
             negative = x.lt(0.0)
             y = negative.where(x.neg().add(1.0), x)
             part = _power_sum(y, order + 1).mul(sign * factorial)
-            angle = _fraction(x).mul(math.pi)
-            cotangent = angle.cos().fdiv(angle.sin())
-            turned = cotangent.mul(_cotangent_derivative(order, cotangent.mul(cotangent))) if order % 2 == 0 else (
-                _cotangent_derivative(order, cotangent.mul(cotangent))
-            )  # fmt: skip
-            reflected = part.mul(-sign).sub(turned.mul(math.pi ** (order + 1)))
-            pole = (x <= 0.0).bitwise_and(angle.eq(0.0))
+            rest = _fraction(x)
+            reflected = part.mul(-sign).sub(_cotangent_derivative(order, _cotangent(rest)).mul(math.pi ** (order + 1)))
+            pole = (x <= 0.0).bitwise_and(rest.eq(0.0))
             return pole.where(sign * math.inf, negative.where(reflected, part))
 
         return self._carried("polygamma", value, lambda x: x.polygamma(order + 1))
@@ -225,9 +222,10 @@ def log_gamma(x: Any) -> Any:
     inside = y.sub(1.0).mul(y.sub(2.0)).mul(quotient(middle.where(y, 1.0), LGAMMA_MIDDLE))
     outside = y.sub(0.5).mul(y.log().sub(1.0)).add(0.5 * math.log(2 * math.pi) - 0.5).add(stirling(y))
     value = middle.where(inside, outside)
-    sine = _fraction(x).mul(math.pi).sin().abs()
-    value = reflected.where(sine.reciprocal().mul(math.pi).log().sub(value), value)
-    value = reflected.logical_not().bitwise_and(step).where(value.sub(x.abs().log()), value)
+    # One logarithm serves both ways to the left: of 1 / |x|, or of pi / |sin(pi x)|.
+    sine = _sine(_fraction(x)).abs()
+    logarithm = reflected.where(x.const_like(math.pi), 1.0).fdiv(reflected.where(sine, x.abs())).log()
+    value = step.where(reflected.where(logarithm.sub(value), logarithm.add(value)), value)
     return x.eq(-math.inf).where(math.inf, value)
 
 
@@ -315,14 +313,26 @@ def _zeta(s: Any, q: Any) -> Any:
     return q.isnan().where(math.nan, result)
 
 
-def _cotangent_derivative(order: int, square: Any) -> Any:
-    """The order-th derivative of cot, a polynomial in cot; for even orders divided by cot. `square` is cot**2."""
+def _sine(rest: Any) -> Any:
+    """sin(pi x) for |x| <= 1/2."""
+    return rest.mul(polynomial(rest.mul(rest), SIN_PI))
+
+
+def _cotangent(rest: Any) -> Any:
+    """cot(pi x) for |x| <= 1/2; the cosine is the sine of what is missing to 1/2, which is exact."""
+    return _sine(rest.abs().neg().add(0.5)).fdiv(_sine(rest))
+
+
+def _cotangent_derivative(order: int, cotangent: Any) -> Any:
+    """The order-th derivative of cot, a polynomial in cot."""
     coefficients = [0, 1]
     for _ in range(order):
         slope = [k * c for k, c in enumerate(coefficients)][1:]
         coefficients = [-a - b for a, b in zip(slope + [0, 0], [0, 0] + slope)]
     kept = [float(c) for c in coefficients[1 - order % 2 :: 2]]
-    return polynomial(square, kept) if len(kept) > 1 else kept[0]
+    square = cotangent.mul(cotangent)
+    value = polynomial(square, kept) if len(kept) > 1 else square.mul(0.0).add(kept[0])
+    return value if order % 2 else value.mul(cotangent)
 
 
 # incomplete gamma function
