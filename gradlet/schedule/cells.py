@@ -72,6 +72,7 @@ class Cell:
         evaluations: its steps, each counted once for every view it is evaluated at.
         lane: the innermost loop of the root, along which it lies contiguous in memory.
         sequential: kept loops whose iterations run one after another.
+        twice: loops that two axes of one step have, each of which runs for itself.
     """
 
     number: int
@@ -91,6 +92,7 @@ class Cell:
     evaluations: int = 1
     lane: int | None = None
     sequential: Atoms = NOTHING
+    twice: Atoms = NOTHING
 
     @property
     def out_bytes(self) -> int:
@@ -243,7 +245,11 @@ def describe(cell: Cell, steps: Steps, views: Views) -> None:
         cell.loops = dict(axes.loops(reduce.src[0])) | cell.loops
         cell.points = prod(reduce.src[0].shape)
     own = set(cell.members)
+    twice: set[int] = set()
     for step in cell.members:
+        atoms = [a for a, _ in axes.loops(step)]
+        if len(set(atoms)) < len(atoms):
+            twice.update(a for a in atoms if atoms.count(a) > 1)
         inside = cell.sections[step]
         work = _WEIGHT.get(step.op, 1)
         for operand, source in steps.reads[step]:
@@ -256,6 +262,7 @@ def describe(cell: Cell, steps: Steps, views: Views) -> None:
             cell.inner_work += work
         else:
             cell.outer_work += work
+    cell.twice = frozenset(twice)
     cell.contraction = reduce is not None and is_contraction(cell)
 
 

@@ -126,7 +126,7 @@ class Planner:
         """The loops that run in parallel in every kernel."""
         shared = kernels[0].verdict.outer
         for kernel in kernels:
-            shared = shared & kernel.verdict.outer - frozenset().union(*[c.sequential for c in kernel.cells])
+            shared = shared & kernel.verdict.outer - frozenset().union(*[c.sequential | c.twice for c in kernel.cells])
         return shared
 
     def overwrites_unread(self, kernels: Sequence[Kernel]) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.settings import Context
-from gradlet.graph.node import UOp
+from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import Op
 from gradlet.schedule import regions
 from gradlet.schedule.fuse import Kernel, Search
@@ -78,6 +78,14 @@ def test_rows_of_a_softmax_over_a_product() -> None:
 def test_a_product_with_both_factors_made_has_none() -> None:
     x = made(6, 6)
     assert shared_sizes(matmul(x, x)) == []
+
+
+def test_a_loop_that_two_axes_have_is_not_cut() -> None:
+    # Both axes are picked by the same positions, which makes them the same loop; each runs for itself.
+    x, places = tensor(3, 4, 4), tensor(6, dtype=dtypes.int32)
+    rows = mk(Op.GATHER, x.dtype, (permute(x, 1, 0, 2), places), None)
+    both = mk(Op.GATHER, x.dtype, (permute(contiguous(rows * 2), 2, 0, 1), places), None)
+    assert shared_sizes(contiguous(both * 3)) == [3]
 
 
 def test_only_the_axis_that_a_view_leaves_alone() -> None:
