@@ -1,14 +1,13 @@
-"""Composed mixin: losses of class scores: cross-entropy, likelihoods by class numbers, margins, CTC."""
+"""Composed mixin: losses of class scores: cross-entropy, likelihoods by class numbers, margins."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
-from gradlet.base.dtype import accumulator, dtypes
+from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
-from gradlet.ops.arguments import fraction, integer, number
+from gradlet.ops.arguments import fraction, number
 from gradlet.ops.linalg import LinalgMixin
 from gradlet.ops.losses import LossMixin, check_reduction
 from gradlet.ops.movement import operand
@@ -19,10 +18,6 @@ class ClassificationMixin(LinalgMixin, LossMixin):
     """Losses of class scores."""
 
     __slots__ = ()
-
-    def from_data(self, value: Any, dtype: Any = None) -> Self:
-        """Host data as a tensor on this one's device."""
-        raise NotImplementedError
 
     def sparse_categorical_crossentropy(
         self, Y: Self, ignore_index: int = -1, label_smoothing: float = 0.0, reduction: str = "mean"
@@ -258,120 +253,3 @@ class ClassificationMixin(LinalgMixin, LossMixin):
         gap = self.unsqueeze(-2).sub(own).add(1.0).relu_like()
         gap = counts.unsqueeze(-1).where(true.unsqueeze(-2).where(0.0, gap), 0.0)
         return gap.sum((-2, -1)).mul(1 / self.shape[-1])._reduced(reduction, what)
-
-    # alignment
-    def ctc_loss(
-        self, targets: Self, input_lengths: Self | Sequence[int], target_lengths: Self | Sequence[int],
-        blank: int = 0, reduction: str = "mean", zero_infinity: bool = False,
-    ) -> Self:  # fmt: skip
-        """Connectionist temporal classification: `-log` of the probability of all alignments of a target with time.
-
-        The forward recursion of Graves et al. 2006 on logarithms: with the target's labels between blanks,
-        `a[t][s] = log_probs[t][label[s]] + logsumexp(a[t-1][s], a[t-1][s-1], a[t-1][s-2])`, the last only where
-        `label[s]` is no blank and not `label[s-2]`. One step of the graph a step of time.
-
-        Args:
-            targets: class numbers `[N, S]`, or those of all samples one after another; this is `[T, N, C]` of log
-                probabilities, or `[T, C]` of one sample.
-            input_lengths, target_lengths: `[N]`: how many steps and labels of each sample count.
-            blank: number of the blank.
-            reduction: "mean" (each loss divided by its target's length first), "sum" or "none".
-            zero_infinity: take 0 for an infinite loss (a target longer than its input) and its gradient.
-
-        Returns:
-            One loss a sample, or a number.
-
-        Raises:
-            ShapeError: shapes that do not fit.
-            ArgumentError: a blank that is no class.
-
-        >>> probabilities = Tensor([[[0.5, 0.5]], [[0.5, 0.5]]])
-        >>> round(probabilities.log().ctc_loss(Tensor([[1]]), [2], [1]).item(), 4)  # 1-, -1, 11: three of four
-        0.2877
-        """
-        what = "ctc_loss"
-        check_reduction(reduction, what)
-        if self.ndim == 2:
-            lengths = [n.reshape(1) if isinstance(n, LinalgMixin) else n for n in (input_lengths, target_lengths)]
-            labels = targets.unsqueeze(0) if targets.ndim == 1 else targets
-            loss = self.unsqueeze(1).ctc_loss(labels, lengths[0], lengths[1], blank, reduction, zero_infinity)
-            return loss.squeeze(0) if reduction == "none" else loss
-        if self.ndim != 3 or not self.shape[0]:
-            raise ShapeError(f"{what}: log probabilities {self.shape} must be [T, N, C] or [T, C] with T above 0")
-        steps, batch, classes = self.shape
-        blank = integer(blank, what, "blank", 0)
-        if blank >= classes:
-            raise ArgumentError(f"{what}: blank {blank} is not one of {classes} classes")
-        times, counts = self._lengths(input_lengths, what, "input"), self._lengths(target_lengths, what, "target")
-        labels = self._padded_targets(operand(targets, what, "targets"), target_lengths, counts)
-        places = 2 * labels.shape[1] + 1
-        # Labels between blanks: - a - b -
-        blanks = labels.const_like(blank, (batch, labels.shape[1], 1))
-        states = blanks.cat(labels.unsqueeze(-1), dim=-1).reshape(batch, places - 1)
-        states = states.cat(labels.const_like(blank, (batch, 1)), dim=1)
-        before = states.pad(((0, 0), (2, 0)), value=blank).shrink((None, (0, places)))
-        jumps = states.ne(blank).bitwise_and(states.ne(before))
-        wide = self.cast(accumulator(self.same_float(what).dtype))
-        scores = wide.gather(2, states.unsqueeze(0).expand(steps, batch, places).maximum(0))
-        place = self.positions(places, self.place)
-        ends = counts.mul(2).unsqueeze(-1)
-        usable = place.lt(ends.add(1))
-        alpha = place.lt(2).bitwise_and(usable).where(scores[0], -math.inf)
-        for step in range(1, steps):
-            one = alpha.pad(((0, 0), (1, 0)), value=-math.inf).shrink((None, (0, places)))
-            two = alpha.pad(((0, 0), (2, 0)), value=-math.inf).shrink((None, (0, places)))
-            reached = _log_sum((alpha, one, jumps.where(two, -math.inf))).add(scores[step])
-            alpha = times.gt(step).unsqueeze(-1).where(usable.where(reached, -math.inf), alpha)
-        last = place.eq(ends).where(alpha, -math.inf).max(-1)
-        second = place.eq(ends.sub(1)).where(alpha, -math.inf).max(-1)
-        loss = _log_sum((last, second)).neg()
-        loss = times.gt(0).where(loss, counts.eq(0).where(0.0, math.inf))
-        if zero_infinity:
-            loss = loss.eq(math.inf).where(0.0, loss)
-        if reduction == "mean":
-            loss = loss.fdiv(counts.maximum(1).cast(loss.dtype)).mean()
-        return (loss.sum() if reduction == "sum" else loss).cast(self.same_float(what).dtype)
-
-    def _lengths(self, lengths: Any, what: str, name: str) -> Self:
-        """How much of each sample counts, as a vector of integers."""
-        batch = self.shape[1]
-        if isinstance(lengths, (tuple, list)):
-            values = [integer(n, what, f"{name}_lengths", 0) for n in lengths]
-            high = self.shape[0] if name == "input" else max(values, default=0)
-            if len(values) != batch or max(values, default=0) > high:
-                raise ShapeError(f"{what}: {name}_lengths {values} must be {batch} lengths up to {high}")
-            lengths = self.from_data(values, dtypes.int32)
-        if operand(lengths, what, f"{name}_lengths").shape != (batch,) or not lengths.dtype.is_int:
-            raise ShapeError(f"{what}: {name}_lengths of shape {lengths.shape} must be {batch} integers")
-        found: Self = lengths
-        return found
-
-    def _padded_targets(self, targets: Self, lengths: Any, counts: Self) -> Self:
-        """Targets as `[N, S]`; those of all samples one after another are taken apart."""
-        batch = self.shape[1]
-        if not targets.dtype.is_int:
-            raise DTypeError(f"ctc_loss: targets must be integers, got {targets.dtype}; cast them")
-        if targets.ndim == 2 and targets.shape[0] == batch:
-            return targets
-        if targets.ndim != 1:
-            raise ShapeError(
-                f"ctc_loss: targets of shape {targets.shape} must be [{batch}, S], or a vector of them all"
-            )
-        # As wide as the longest may be: what all samples have together, where lengths are known only in the kernel.
-        longest = max(lengths, default=0) if isinstance(lengths, (tuple, list)) else targets.shape[0]
-        begin = counts.running(Op.ADD, 0, True).unsqueeze(-1)
-        return targets.gather_rows(begin.add(self.positions(longest, self.place)))
-
-
-def _log_sum(terms: Sequence[Any]) -> Any:
-    """`log(sum(exp(terms)))`, -inf where all are, and no gradient there."""
-    top = terms[0]
-    for term in terms[1:]:
-        top = top.maximum(term)
-    nothing = top.detach().eq(-math.inf)
-    top = nothing.where(0.0, top.detach())
-    total = None
-    for term in terms:
-        part = term.sub(top).exp()
-        total = part if total is None else total.add(part)
-    return nothing.where(-math.inf, nothing.where(1.0, total).log().add(top))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gradlet.ops.arithmetic import ArithmeticMixin
+from gradlet.ops.alignment import AlignmentMixin
 from gradlet.ops.attention import AttentionMixin
 from gradlet.ops.classification import ClassificationMixin
 from gradlet.ops.convolution import ConvolutionMixin
@@ -26,6 +27,7 @@ from gradlet.ops.updates import UpdatesMixin
 
 class ComposedMixin(
     ArithmeticMixin,
+    AlignmentMixin,
     AttentionMixin,
     ClassificationMixin,
     ConvolutionMixin,
