@@ -99,8 +99,9 @@ HALF_PI_64: Final = (math.pi / 2, 6.123233995736766e-17)
 # c and e**c / 2, which the type has almost exactly: e**|x| / 2 without overflow.
 HALF_EXP_32: Final = (105 / 128, 1.135604739189148)
 HALF_EXP_64: Final = (52 / 64, 1.1267673936066043)
-LOG10_E_32: Final = (0.4342944920063019, -1.0103032948723263e-08)
-LOG10_E_64: Final = (math.log10(math.e), 1.098319650216765e-17)
+# log10(e): half the digits of the type, and the rest.
+LOG10_E_32: Final = (0.43408203125, 0.00021245065325182765)
+LOG10_E_64: Final = (0.4342944771051407, 4.798111141615973e-09)
 
 
 def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
@@ -173,11 +174,12 @@ def log1p(x: Any) -> Any:
 
 
 def log10(x: Any) -> Any:
-    """`log(x) / log(10)`."""
+    """`log(x) log10(e)`, both cut in halves whose product is exact, so that powers of ten give whole numbers."""
     high, low = LOG10_E_64 if _double(x) else LOG10_E_32
     natural = x.log()
-    value = natural * high + natural * low
-    return value.eq(value).where(value, natural)  # infinities times the low part
+    front = (_bits(natural)[0] & (-(2**27) if _double(x) else -(2**12))).bitcast(x.dtype)
+    value = front * high + ((natural - front) * high + natural * low)
+    return value.eq(value).where(value, natural)  # of infinities nothing is left to add
 
 
 def logaddexp(x: Any, y: Any) -> Any:
