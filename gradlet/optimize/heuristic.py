@@ -18,6 +18,7 @@ HEAVY = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.POW})
 HEAVY_NODES = 16  # nodes that a heavy one becomes
 SHORT = 16  # iterations of a reduce that are written out
 MAX_BODY = 600  # nodes in the copies of a loop body
+MAX_WIDE = 1200  # nodes in the copies of a body that reduces columns
 CHAINS = 4  # carried values of rows that run side by side
 BLOCK = 8  # side of the blocks that a transposition goes by
 MAX_BLOCK = 8192  # nodes in the copies of the body of such a block, a heavy one counted as many
@@ -199,7 +200,8 @@ def _copies(facts: KernelFacts, plan: Plan, loop: UOp, lanes: int, accesses: Seq
     most = max(1, -(-plan.size(loop) // lanes))
     if reduces:
         # A column reduction: wide rows are kind to the prefetcher; each REDUCE keeps an accumulator a copy.
-        return min(most, max(1, plan.target.vector_registers // 2 // reduces))
+        kept = max(1, plan.target.vector_registers // 2 // reduces)
+        return min(most, kept, max(1, MAX_WIDE // len(inside)))
     heavy = sum(1 for n in inside if n.op in HEAVY)
     if heavy:
         return min(most, 2 if heavy == 1 else 1)

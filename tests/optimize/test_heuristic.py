@@ -68,6 +68,23 @@ def test_row_sum_takes_lanes_along_the_row_and_column_sum_across() -> None:
     assert OptKind.GROUP not in kinds(column)
 
 
+def test_columns_of_a_long_body_are_not_copied_many_times() -> None:
+    """Copies keep the memory busy; a body of hundreds of operations is busy itself, and long to compile."""
+
+    def copies(operations: int) -> int:
+        b = kernels.Builder()
+        out, x = b.param(0, 1024), b.param(1, 1024 * 1024)
+        j, k = b.range(1024), b.reduce_range(1024)
+        value = b.load(x, k * 1024 + j)
+        for _ in range(operations):
+            value = value * value + 1.0
+        b.store(out, j, b.reduce(Op.ADD, value, k))
+        return max([1, *amounts(heuristic.choose(b.sink("columns"), AVX512), OptKind.UNROLL)])
+
+    assert copies(1) == 16
+    assert copies(300) == 1
+
+
 def test_softmax_takes_lanes_in_every_loop() -> None:
     opts = heuristic.choose(kernels.softmax(64, 256).sink, AVX512)
     assert kinds(opts).count(OptKind.VECTORIZE) == 3
