@@ -39,6 +39,9 @@ from gradlet.tensor.writing import Writing
 # The names of the variables that constants and random draws stand on.
 RESERVED_NAMES: Final = re.compile(r"(const|draw|seed)\d+[ab]?|never")
 
+# A list of so many integers may be an index inside a jitted function.
+MOST_LISTED: Final = 32
+
 
 class Tensor(Casts, Elementary, Text, Copying, Gradients, Marks, Writing, public=True):
     """A lazy multi-dimensional array.
@@ -211,11 +214,15 @@ class Tensor(Casts, Elementary, Text, Copying, Gradients, Marks, Writing, public
         for number in flat:
             if not -size <= number < size:
                 raise IndexingError(f"index {number} is out of range for axis {axis} of size {size}")
-        numbers = hostdata.pack(
-            [n + size if n < 0 else n for n in flat], dtypes.int64 if size > 2**31 else dtypes.int32
-        )
+        places = [n + size if n < 0 else n for n in flat]
         dtype = dtypes.int64 if size > 2**31 else dtypes.int32
-        result: Tensor = from_host(hostdata.HostData(numbers, dtype, data.shape), self._place, True)
+        result: Tensor
+        if execute.recording() and isinstance(value, list) and len(places) <= MOST_LISTED:
+            # Inside a jitted function a short list is a constant of the kernels, as a number is.
+            parts = [self.constant(n, (1,), dtype, self._place, False) for n in places]
+            result = parts[0].cat(*parts[1:]).reshape(data.shape)
+            return result
+        result = from_host(hostdata.HostData(hostdata.pack(places, dtype), dtype, data.shape), self._place, True)
         return result
 
     @staticmethod

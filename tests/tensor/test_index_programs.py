@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradlet import Tensor
-from gradlet.base.errors import GradientError
+from gradlet import Tensor, jit
+from gradlet.base.errors import GradientError, JitError
 
 torch = pytest.importorskip("torch")
 
@@ -164,6 +164,22 @@ def test_random_indices(block: int) -> None:
 def test_many_random_indices(block: int) -> None:
     for seed in range(2000 + 100 * block, 2000 + 100 * block + 100):
         check_index(seed, "CPU" if seed % 3 == 0 else "PYTHON")
+
+
+def test_lists_are_constants_inside_a_jitted_function() -> None:
+    @jit
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * 1
+        y[[1, 0]] = x[[0, -1]] * 2
+        return x[:, [0, 2, -1]].realize(), y.realize()
+
+    for seed in range(3):
+        x = np.random.default_rng(seed).standard_normal((3, 4)).astype(np.float32)
+        columns, written = function(Tensor(x).realize())
+        np.testing.assert_array_equal(columns.numpy(), x[:, [0, 2, -1]])
+        np.testing.assert_array_equal(written.numpy(), np.stack([x[-1] * 2, x[0] * 2, x[2]]))
+    with pytest.raises(JitError, match="host data inside a jitted function"):
+        jit(lambda x: x[list(range(40))])(Tensor(np.zeros(50)).realize())
 
 
 # programs
