@@ -96,7 +96,17 @@ def _lower_inverse(value: Matrices, lower: Matrices) -> Matrices:
     return value.with_derivative("triangular inverse", [lower], rule)
 
 
-# solutions
+# inverses and solutions
+def with_inverse_rule(value: Matrices, matrix: Matrices) -> Matrices:
+    """An inverse with its gradient: d(X) = -X d(A) X."""
+
+    def rule(gradient: Matrices) -> Sequence[Matrices]:
+        back = transposed(with_inverse_rule(value, matrix))
+        return [back.dot(gradient).dot(back).neg()]
+
+    return value.with_derivative("inv", [matrix], rule)
+
+
 def solution(matrix: Matrices, right: Matrices, inverse: Matrices) -> Matrices:
     """X with matrix @ X = right, from an approximate inverse that carries no gradient, refined once.
 

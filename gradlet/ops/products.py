@@ -146,17 +146,23 @@ class ProductsMixin(LinalgMixin):
             raise ArgumentError(f"tensordot: {len(first)} axes of the first meet {len(second)} of the second")
         first = [axis_number(a, self.ndim, "tensordot") for a in first]
         second = [axis_number(a, other.ndim, "tensordot") for a in second]
-        sizes = [self.shape[a] for a in first]
-        if sizes != [other.shape[a] for a in second]:
+        pairs = [(self.shape[a], other.shape[b]) for a, b in zip(first, second)]
+        if any(a != b and 1 not in (a, b) for a, b in pairs):
             raise ShapeError(
                 f"tensordot: axes {first} of shape {self.shape} do not fit axes {second} of shape {other.shape}"
             )
+        # A size of 1 meets every size, as if it were repeated.
+        sizes = [min(pair) if 1 in pair else pair[0] for pair in pairs]
+        left_sums = [a for a, (x, y) in zip(first, pairs) if x != y]
+        right_sums = [b for b, (x, y) in zip(second, pairs) if x != y]
+        left = self.sum(left_sums, keepdim=True, dtype=self.dtype) if left_sums else self
+        right = other.sum(right_sums, keepdim=True, dtype=other.dtype) if right_sums else other
         mine = [a for a in range(self.ndim) if a not in first]
         others = [a for a in range(other.ndim) if a not in second]
         left_shape, right_shape = [self.shape[a] for a in mine], [other.shape[a] for a in others]
         total = prod(sizes)
-        left = self.permute([*mine, *first]).reshape(prod(left_shape), total)
-        right = other.permute([*second, *others]).reshape(total, prod(right_shape))
+        left = left.permute([*mine, *first]).reshape(prod(left_shape), total)
+        right = right.permute([*second, *others]).reshape(total, prod(right_shape))
         return left.dot(right).reshape([*left_shape, *right_shape])
 
     # with a sum
@@ -374,8 +380,10 @@ class ProductsMixin(LinalgMixin):
         >>> Tensor([1, 2, 3]).vander().tolist()
         [[1, 1, 1], [1, 2, 4], [1, 3, 9]]
         """
+        if self.ndim == 0 and N is None:
+            raise ArgumentError("vander: a tensor without axes does not say how many powers to take; give N")
         if self.ndim == 0:
-            raise ShapeError("vander: needs at least one axis")
+            return self.reshape(1).vander(N)
         count = self.shape[-1] if N is None else integer(N, "vander", "N", 2)
         if count == 0:
             return self.const_like(0, (*self.shape, 0))

@@ -20,6 +20,7 @@ from gradlet.ops.matrices import (
     position_dtype,
     solution,
     transposed,
+    with_inverse_rule,
 )
 from gradlet.ops.norms import NormsMixin
 
@@ -311,17 +312,7 @@ def _inverse(matrix: Any, eliminated: tuple[Any, Any, Any]) -> Any:
     first = _inverse_value(eliminated)
     rest = first.dot(eye_like(matrix, *matrix.shape[-2:]).sub(matrix.detach().dot(first)))
     value = rest.isfinite().where(first.add(rest), first).contiguous()
-    return _with_inverse_rule(value, matrix)
-
-
-def _with_inverse_rule(value: Any, matrix: Any) -> Any:
-    """d(X) = -X d(A) X."""
-
-    def rule(gradient: Any) -> Sequence[Any]:
-        back = transposed(_with_inverse_rule(value, matrix))
-        return [back.dot(gradient).dot(back).neg()]
-
-    return value.with_derivative("inv", [matrix], rule)
+    return with_inverse_rule(value, matrix)
 
 
 def _det(matrix: Any, eliminated: tuple[Any, Any, Any]) -> Any:

@@ -273,7 +273,7 @@ def _eigen(values: Any, vectors: Any, matrix: Any, which: int) -> Any:
         gaps = eigenvalues.unsqueeze(-2).sub(eigenvalues.unsqueeze(-1))
         diagonal = eye_like(matrix, *matrix.shape[-2:]).ne(0)
         inner = diagonal.where(0.0, transposed(own).dot(gradient).fdiv(diagonal.where(1.0, gaps)))
-        return [own.dot(inner).dot(transposed(own))]
+        return [symmetric(own.dot(inner).dot(transposed(own)))]
 
     return (vectors if which else values).with_derivative("eigh", [matrix], rule)
 

@@ -17,6 +17,7 @@ from gradlet.ops.matrices import (
     solution,
     symmetric,
     transposed,
+    with_inverse_rule,
 )
 from gradlet.ops.products import ProductsMixin
 
@@ -142,8 +143,10 @@ class TriangularMixin(ProductsMixin):
         factor = float_matrices(self, "cholesky_inverse", square=True)
         if 0 in factor.shape:
             return self.mul(1)
-        inverse = lower_inverse((transposed(factor) if upper else factor).tril())
-        return transposed(inverse).dot(inverse).cast(self.dtype)
+        lower = _dense_lower(transposed(factor) if upper else factor)
+        inverse = lower_inverse(lower.detach())
+        value = transposed(inverse).dot(inverse).contiguous()
+        return with_inverse_rule(value, lower.dot(transposed(lower))).cast(self.dtype)
 
     def cholesky_solve(self, L: Self, upper: bool = False) -> Self:
         """X with `L @ L.T @ X = self`; with `upper`, L is the transposed factor.
@@ -156,9 +159,21 @@ class TriangularMixin(ProductsMixin):
         [[2.0]]
         """
         factor = float_matrices(L, "cholesky_solve", square=True, name="L")
-        lower = transposed(factor) if upper else factor
-        half = lower.solve_triangular(float_matrices(self, "cholesky_solve"), upper=False)
-        return transposed(lower).solve_triangular(half, upper=True).cast(self.dtype)
+        right = float_matrices(self, "cholesky_solve")
+        if right.shape[-2] != factor.shape[-1]:
+            raise ShapeError(f"cholesky_solve: factors of shape {L.shape} do not fit right sides of shape {self.shape}")
+        factor, right = common_batch(factor, right, "cholesky_solve")
+        if 0 in factor.shape or 0 in right.shape:
+            return right.mul(1).cast(self.dtype)
+        lower = _dense_lower(transposed(factor) if upper else factor)
+        inverse = lower_inverse(lower.detach())
+        matrix = lower.dot(transposed(lower))
+        return solution(matrix, right, transposed(inverse).dot(inverse).contiguous()).cast(self.dtype)
+
+
+def _dense_lower(factor: Any) -> Any:
+    """The lower triangle of a factor; its gradient is that of a dense matrix, as in torch."""
+    return factor.detach().tril().with_derivative("triangle", [factor], lambda gradient: [gradient])
 
 
 def _cholesky(value: Any, matrix: Any) -> Any:
