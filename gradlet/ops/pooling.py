@@ -216,22 +216,21 @@ class PoolingMixin(WindowMixin):
         grown = _grown(sides, tail)
         lead = [(0, 0)] * (self.ndim - count)
 
-        def views_of(x: Self) -> Self:
-            return x.pad(lead + grown, value=x.dtype.min).windows(kernel, steps, spread)
+        views = self.pad(lead + grown, value=self.dtype.min).windows(kernel, steps, spread)
 
-        def place() -> Self:
+        def place() -> Any:
             sizes = self.shape[-count:]
             numbers = self.positions(prod(sizes), self.place).reshape(sizes)
             numbers = numbers.pad(grown, value=numbers.dtype.max).windows(kernel, steps, spread)
-            return views_of(self).first_place(what, count, numbers)
+            return views.first_place(what, count, numbers)
 
         if steps == kernel and max(spread) == 1:
-            found = views_of(self).first_max(what, count)
+            found = views.first_max(what, count)
         else:
-            found = self._routed(views_of(self.detach()), count, place, what)
+            found = self._routed(views.detach(), count, place, what)
         return (found, place()) if return_indices else found
 
-    def _routed(self, views: Self, count: int, place: Callable[[], Self], what: str) -> Self:
+    def _routed(self, views: Self, count: int, place: Callable[[], Any], what: str) -> Self:
         """The largest over the last `count` axes of views of this; each one's gradient goes to its place in this."""
         axes = tuple(range(views.ndim - count, views.ndim))
         found = views.reduce_over(Op.MAX, axes, False, what)

@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 from gradlet.base.dtype import accumulator, dtypes
 from gradlet.base.errors import ArgumentError, ShapeError
 from gradlet.ops.adaptive import AdaptiveMixin
-from gradlet.ops.arguments import integer, integers, number
+from gradlet.ops.arguments import integer, number, per_axis
 from gradlet.ops.op import Op
 
 MODES = ("nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic", "area")
@@ -37,14 +37,14 @@ class ResizeMixin(AdaptiveMixin):
         averages bins as `adaptive_avg_pool2d` does.
 
         Args:
-            size: new sizes; or
-            scale_factor: factors, which give the sizes `floor(s * factor)` and, unless `recompute_scale_factor`, stand
-                for `n / s`.
+            size: new sizes.
+            scale_factor: factors, which give the sizes `floor(s * factor)` where there is no `size`, and, unless
+                `recompute_scale_factor`, stand for `n / s`.
             antialias: when an axis shrinks, weigh all elements that the filter, stretched as much, reaches (linear and
                 bicubic).
 
         Raises:
-            ArgumentError: another mode, or not exactly one of `size` and `scale_factor`.
+            ArgumentError: another mode, or neither `size` nor `scale_factor`.
             ShapeError: sizes below 1, or more of them than axes.
 
         >>> Tensor([[1.0, 3.0]]).interpolate((4,)).tolist()
@@ -79,22 +79,23 @@ class ResizeMixin(AdaptiveMixin):
         self, size: int | Sequence[int] | None, scale_factor: float | Sequence[float] | None, recompute: bool
     ) -> tuple[tuple[int, ...], list[float | None]]:
         """New sizes, and for each axis the distance of elements of the result where it is not the sizes' quotient."""
-        if (size is None) == (scale_factor is None):
-            raise ArgumentError("interpolate: give either size or scale_factor")
-        given = size if scale_factor is None else scale_factor
-        listed = tuple(given) if isinstance(given, (tuple, list)) else (given,) * max(1, self.ndim - 2)
-        if len(listed) > self.ndim or not listed:
-            raise ShapeError(f"interpolate: {len(listed)} sizes for shape {self.shape}")
-        have = self.shape[self.ndim - len(listed) :]
-        steps: list[float | None] = [None] * len(listed)
-        if scale_factor is None:
-            sizes = integers((listed,), "interpolate: size")
-        else:
+        given = scale_factor if size is None else size
+        if given is None:
+            raise ArgumentError("interpolate: give size or scale_factor")
+        count = len(given) if isinstance(given, (tuple, list)) else max(1, self.ndim - 2)
+        if not 0 < count <= self.ndim:
+            raise ShapeError(f"interpolate: {count} sizes for shape {self.shape}")
+        have = self.shape[self.ndim - count :]
+        steps: list[float | None] = [None] * count
+        if scale_factor is not None:
+            listed = scale_factor if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * count
             factors = [number(f, "interpolate", "scale_factor") for f in listed]
-            if not all(math.isfinite(f) and f > 0 for f in factors):
-                raise ArgumentError(f"interpolate: scale_factor {scale_factor!r} must be positive")
-            sizes = tuple([math.floor(s * f) for s, f in zip(have, factors)])
+            if len(factors) != count or not all(math.isfinite(f) and f > 0 for f in factors):
+                raise ArgumentError(f"interpolate: scale_factor {scale_factor!r} must be {count} positive numbers")
             steps = steps if recompute else [1 / f for f in factors]
+            sizes = tuple([math.floor(s * f) for s, f in zip(have, factors)])
+        if size is not None:
+            sizes = per_axis(size, count, "interpolate: size")
         if min((*sizes, *have)) < 1:
             raise ShapeError(f"interpolate: shape {self.shape} cannot be resized to {sizes}; sizes must be positive")
         return sizes, steps

@@ -75,7 +75,8 @@ def _upsample_nearest(x: Any, size: Any = None, scale_factor: Any = None) -> Any
 
 def _upsample_aa(x: Any, output_size: Any = None, align_corners: bool = False, scale_factors: Any = None,
                  scales_h: Any = None, scales_w: Any = None) -> Any:  # fmt: skip
-    return x.interpolate(output_size, "bilinear", align_corners, scale_factors, antialias=True)
+    factors = scale_factors if scales_h is None else (scales_h, scales_w)
+    return x.interpolate(output_size, "bilinear", align_corners, factors, antialias=True)
 
 
 def _grid_sampler(x: Any, grid: Any, mode: int, padding_mode: int, align_corners: bool) -> Any:
@@ -114,7 +115,7 @@ def _cross_entropy(x: Any, target: Any, weight: Any = None, ignore_index: int = 
 def _linear_cross_entropy(x: Any, linear_weight: Any, target: Any, linear_bias: Any = None, weight: Any = None,
                           reduction: str = "mean", ignore_index: Any = None, label_smoothing: float = 0.0,
                           options: Any = None) -> Any:  # fmt: skip
-    ignored = (-100 if ignore_index is None else ignore_index) if target.dtype.is_int else None
+    ignored = -100 if ignore_index is None and target.dtype.is_int else ignore_index
     return x.linear_cross_entropy(linear_weight, target, linear_bias, reduction, label_smoothing, ignored, weight)
 
 
