@@ -74,6 +74,14 @@ FUNCTIONS: dict[str, tuple[Callable[[Array], Array], float, float]] = {
 }
 
 
+# two operands: reference in long double, bound in float32, bound in float64
+PAIRS: dict[str, tuple[Callable[[Array, Array], Array], float, float]] = {
+    "atan2": (np.arctan2, 2.0, 2.0),
+    "hypot": (np.hypot, 2.0, 2.0),
+    "pow": (np.power, 0.51, 1.0),
+}
+
+
 def errors(got: Array, exact: Array, spacing: Callable[[Array], Array], largest: float) -> Array:
     """Distance in units in the last place; infinity where one is special and the other is not that."""
     with np.errstate(all="ignore"):
@@ -139,6 +147,21 @@ def worst(name: str, dtype: str, values: Array) -> tuple[float, float]:
     return float(found[place]), float(tried[place])
 
 
+def measure_pair(name: str, dtype: str, count: int) -> Array:
+    """The errors of a function of two operands, of similar and of any size."""
+    x, y = samples(dtype, count), np.random.default_rng(1).permutation(samples(dtype, count, 2))
+    got = getattr(Tensor(x), name)(Tensor(y)).numpy()
+    with np.errstate(all="ignore"):
+        exact = PAIRS[name][0](x.astype(WIDE), y.astype(WIDE))
+    return errors(got, exact, *spacing_of(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_operands(name: str, dtype: str) -> None:
+    assert measure_pair(name, dtype, 5_000).max() <= PAIRS[name][1 if dtype == "float32" else 2]
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_number_of_16_bits(name: str, dtype: str) -> None:
@@ -188,6 +211,8 @@ def table() -> None:
         row = [worst(name, d, all_codes(d)) for d in ("float16", "bfloat16")]
         row += [worst(name, d, samples(d, 3000 if name == "erf" else 400_000)) for d in ("float32", "float64")]
         print(f"| `{name}` | " + " | ".join(f"{error:.3g} ({where:.6g})" for error, where in row) + " |", flush=True)
+    for name in PAIRS:
+        print(name, *[f"{measure_pair(name, dtype, 50_000).max():.3g}" for dtype in ("float32", "float64")])
 
 
 if __name__ == "__main__":
