@@ -1,5 +1,8 @@
 """Composed mixin: LU and QR factorizations, and what is solved with them."""
 
+# Batches of matrices are Any to the type checker, see `matrices`.
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,5 +1,8 @@
 """Composed mixin: norms of vectors and matrices, and condition numbers."""
 
+# Batches of matrices are Any to the type checker, see `matrices`.
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import math

@@ -1,5 +1,8 @@
 """Composed mixin: determinants, inverses, linear systems and the exponential of matrices."""
 
+# Batches of matrices are Any to the type checker, see `matrices`.
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,5 +1,8 @@
 """Composed mixin: eigenvalues of symmetric matrices, singular values, and what follows from them."""
 
+# Batches of matrices are Any to the type checker, see `matrices`.
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,5 +1,8 @@
 """Composed mixin: triangular systems and the Cholesky factorization."""
 
+# Batches of matrices are Any to the type checker, see `matrices`.
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Sequence
