@@ -165,11 +165,14 @@ class AdaptiveMixin(PoolingMixin, RandomMixin):
         """Maxima over the places `[..., out, width]` of each of the last axes; leading axes are those of this."""
         count = len(bins)
         sizes = self.shape[self.ndim - count :]
-        views = self._bin_views(bins)
-        if not return_indices:
-            return views.first_max(what, count)
-        places = self.positions(prod(sizes), self.place).reshape(sizes)._bin_views(bins)
-        return views.first_max(what, count), views.first_place(what, count, places)
+        views = self._bin_views(bins).detach()
+
+        def place() -> Any:
+            numbers = self.positions(prod(sizes), self.place).reshape(sizes)._bin_views(bins)
+            return views.first_place(what, count, numbers)
+
+        found = self._routed(views, count, place, what)
+        return (found, place()) if return_indices else found
 
     def _bin_views(self, bins: Sequence[Self]) -> Self:
         """`[..., *outs, *widths]`: what the places of each of the last axes select."""
@@ -274,11 +277,15 @@ class AdaptiveMixin(PoolingMixin, RandomMixin):
             along = along.reshape(shape).mul(prod(sizes[axis + 1 :]))
             place = along if place is None else place.add(along)
         assert place is not None
-        views = self.reshape(planes, prod(sizes)).gather_rows(place, 1)
-        result = views.first_max(what, count).reshape(self.shape[:2] + outs)
-        if not return_indices:
-            return result
-        return result, views.first_place(what, count, place).reshape(self.shape[:2] + outs)
+        numbers = place
+        flat = self.reshape(planes, *sizes)
+        views = flat.detach().reshape(planes, prod(sizes)).gather_rows(numbers, 1)
+
+        def first() -> Any:
+            return views.first_place(what, count, numbers)
+
+        result = flat._routed(views, count, first, what).reshape(self.shape[:2] + outs)
+        return (result, first().reshape(self.shape[:2] + outs)) if return_indices else result
 
     def _window_starts(self, size: int, out: int, kernel: int) -> Self:
         """Where `out` windows begin, from one random number a row."""
