@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import Any, Final, Self
 
 from gradlet.base.dtype import dtypes
@@ -25,8 +24,8 @@ from gradlet.ops.special import SpecialMixin, polynomial, quotient
 # Euler and Maclaurin's sum of (y + k)**-s: terms added one by one, and B(2 j) / (2 j)! of those after the integral.
 SUMMED: Final = 10
 EULER_MACLAURIN: Final = tuple(
-    float(Fraction(*bernoulli) / math.factorial(2 * j))
-    for j, bernoulli in enumerate(
+    numerator / (denominator * math.factorial(2 * j))
+    for j, (numerator, denominator) in enumerate(
         ((1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510), (43867, 798),
          (-174611, 330), (854513, 138)), 1
     )
