@@ -88,7 +88,16 @@ class SpecialMixin(MathMixin):
             scaled = scaled_erfc(x.abs())
             return x.lt(0.0).where(exp_of_square(x, 1.0).mul(2.0).sub(scaled), scaled)
 
-        return self._carried("erfcx", value, lambda x: x.mul(x.erfcx()).mul(2.0).sub(2 / math.sqrt(math.pi)))
+        def slope(x: Self) -> Self:
+            far = x.gt(50.0)
+            inside, inverse = far.where(0.0, x), far.where(x, 1.0).reciprocal()
+            near = inside.mul(inside.erfcx()).mul(2.0).sub(2 / math.sqrt(math.pi))
+            # Where the two cancel, the asymptotic series (Abramowitz and Stegun 7.1.23).
+            square = inverse.mul(inverse)
+            series = square.mul(polynomial(square, (-1.0, 3 / 2, -15 / 4, 105 / 8))).mul(1 / math.sqrt(math.pi))
+            return far.where(series, near)
+
+        return self._carried("erfcx", value, slope)
 
     def erfinv(self) -> Self:
         """Inverse of the error function; infinite at -1 and 1, NaN outside.

@@ -263,6 +263,18 @@ def test_first_and_second_derivatives(name: str, function: Callable[[Tensor], Te
     np.testing.assert_allclose(second.numpy(), differences(slope, points), rtol=1e-5, atol=1e-6)
 
 
+def test_derivative_of_erfcx_where_its_terms_cancel() -> None:
+    points = np.array([-1.0, 40.0, 60.0, 1e6, 1e20])
+    x = Tensor(points)
+    found = x.erfcx().sum().gradient(x)[0].tolist()
+    with mpmath.workdps(80):
+        for own, point in zip(found, points.tolist(), strict=True):
+            p = mpmath.mpf(point)
+            far = (1 - 1 / (2 * p * p)) / (p * mpmath.sqrt(mpmath.pi))
+            scaled = mpmath.exp(p * p) * mpmath.erfc(p) if p < 1e3 else far
+            assert abs(own / float(2 * p * scaled - 2 / mpmath.sqrt(mpmath.pi)) - 1) < 1e-9
+
+
 def test_derivative_of_zeta_with_respect_to_the_power() -> None:
     points = np.array([1.3, 2.5, 8.0])
     x = Tensor(points)
