@@ -387,3 +387,23 @@ class ArithmeticMixin(RearrangeMixin):
         if filled.ndim:
             raise ArgumentError(f"fill: value must be a number or a tensor without axes, got shape {filled.shape}")
         return filled.cast(self.dtype).expand(self.shape)
+
+    def fill_(self, value: Any) -> Self:
+        """Write `value` everywhere; see `fill`.
+
+        >>> Tensor([1.0, 2.0]).fill_(3).tolist()
+        [3.0, 3.0]
+        """
+        return self.assign(self.fill(value))
+
+    def zero_(self) -> Self:
+        """Write 0 everywhere.
+
+        >>> Tensor([1.0, 2.0]).zero_().tolist()
+        [0.0, 0.0]
+        """
+        return self.fill_(0)
+
+    def assign(self, x: Any) -> Self:
+        """Write a value into this."""
+        raise NotImplementedError

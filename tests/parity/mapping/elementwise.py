@@ -54,7 +54,7 @@ MAPPING: dict[str, Any] = {
     "where": lambda x, condition, y: condition.where(x, y),
     "max.binary": method("maximum"),
     "min.binary": method("minimum"),
-    "zero_": method("zeros_like"),
+    "zero_": lambda x: x.clone().zero_(),
     "nn.functional.leaky_relu": method("leaky_relu", negative_slope="neg_slope"),
     "nn.functional.gelu": lambda x, approximate="none": x.gelu(approximate),
     "nn.functional.rrelu": Entry(method("rrelu"), random=True),
