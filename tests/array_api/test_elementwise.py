@@ -180,7 +180,8 @@ def test_next_values(dtype: str) -> None:
     x = np.array([0, -0.0, 1, -1, limits.max, -limits.max, limits.tiny, limits.smallest_subnormal, 2, np.inf], kind)
     y = np.array([1, -1, 2, 0, np.inf, 0, 0, 0, -np.inf, 0], kind)
     result = xp.nextafter(Tensor(x), Tensor(y)).numpy()
-    np.testing.assert_array_equal(result, np.nextafter(x, y))
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(result, np.nextafter(x, y))
 
 
 # meeting types
@@ -260,7 +261,7 @@ def test_clip() -> None:
 SHAPES = st.lists(st.integers(0, 3), max_size=3).map(tuple)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_broadcasting(data: st.DataObject) -> None:
     shape = data.draw(SHAPES)

@@ -112,8 +112,8 @@ def test_truth(axis: Any) -> None:
 @pytest.mark.parametrize("initial", [False, True])
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_running(axis: int, initial: bool) -> None:
-    for dtype, wide in NARROW.items():
-        x = numbers(dtype)
+    for dtype in ("int8", "uint16", "float64"):
+        x, wide = numbers(dtype), NARROW[dtype]
         for name, start in (("cumulative_sum", 0), ("cumulative_prod", 1)):
             ours = getattr(xp, name)(Tensor(x), axis=axis, include_initial=initial)
             theirs = getattr(np, name)(x, axis=axis, dtype=wide, include_initial=initial)
