@@ -339,7 +339,10 @@ def _scatter_factor(node: UOp, grad: UOp) -> UOp:
     counts = _scatter(target.eq(0.0).cast(dtypes.int32), index, zero.cast(dtypes.int32), Op.ADD, batch)
     others = _gather(counts, index, batch) + zero.cast(dtypes.int32) * -1
     product = _gather(grad * kept, index, batch).fdiv(zero.where(1.0, values))
-    return others.eq(0).where(product, 0.0)
+    # With one other zero the product is 0, but not its derivative by that zero.
+    zeros = _scatter(target.eq(0.0).where(target, 0.0), index, zero.where(values, 0.0), Op.ADD, batch)
+    other_zero = _gather(zeros, index, batch) + zero.where(values * -1.0, 0.0)
+    return others.eq(0).where(product, others.eq(1).where(product * other_zero, 0.0))
 
 
 # running combinations

@@ -39,3 +39,17 @@ def test_work_of_a_second_derivative_of_a_product_is_linear() -> None:
 
     # Three more levels of the tree: not eight times as many operations, which evaluating each level anew would give.
     assert operations(128) < 5 * operations(16)
+
+
+@pytest.mark.parametrize("zeros", [(), (0,), (2,), (0, 2), (0, 1, 2)])
+def test_second_derivative_of_products_by_index(zeros: tuple[int, ...]) -> None:
+    """Four factors meet in one element, the first is what was there."""
+    values = np.array([1.5, 0.5, 2.0, 3.0])
+    values[list(zeros)] = 0
+    x = Tensor(values.astype("float32"))
+    weights = np.arange(1.0, 5.0)
+    product = x[:1].scatter_reduce(0, Tensor([0, 0, 0]), x[1:], "prod")
+    first = product.gradient(x)[0]
+    second = (first * Tensor(weights.astype("float32"))).sum().gradient(x)[0]
+    expected = [sum(weights[i] * np.prod(np.delete(values, [i, j])) for i in range(4) if i != j) for j in range(4)]
+    np.testing.assert_allclose(second.numpy(), expected, rtol=1e-5)
