@@ -237,7 +237,8 @@ class DistanceMixin(LinalgMixin, SelectionMixin):
             raise ShapeError(
                 f"cov: shape {x.shape} has more than 2 axes; give variables as rows, observations as columns"
             )
-        own, x = x.dtype, x.cast(accumulator(x.dtype))
+        own = x.dtype if aweights is None else x.same_dtype((operand(aweights, "cov", "aweights"),))[0].dtype
+        x = x.cast(accumulator(own))
         rows = x if x.ndim == 2 else x.reshape(1, -1)
         count = rows.shape[1]
         correction = integer(correction, "cov", "correction")

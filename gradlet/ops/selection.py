@@ -318,9 +318,10 @@ class SelectionMixin(QuantilesMixin):
         return moved.permute([([axis, *rest]).index(a) for a in range(self.ndim)])
 
     def _slice_keys(self, dim: int, what: str) -> tuple[int, Self]:
-        """An axis, and a number for each slice along it; they are in the lexicographic order of the slices.
+        """An axis, and a key for each slice along it; they are in the lexicographic order of the slices.
 
-        Columns are ranked for themselves, then in pairs, so it takes a sort of everything for every doubling.
+        Columns are ranked for themselves and make one key in pairs, so it takes a sort of all columns that are left
+        for every halving of their number.
         """
         axis = axis_number(dim, self.ndim, what)
         count = self.shape[axis]
@@ -329,14 +330,14 @@ class SelectionMixin(QuantilesMixin):
                 raise ShapeError(f"{what}: shape {self.shape} has no elements in its slices along axis {axis}")
             return axis, self.const_like(0, (0,), dtypes.int32)
         rest = [a for a in range(self.ndim) if a != axis]
-        ranks = self.permute([axis, *rest]).reshape(count, -1)._dense_ranks()
+        keys = self.permute([axis, *rest]).reshape(count, -1)
         kind = dtypes.int32 if count * count <= dtypes.int32.max else dtypes.int64
-        while ranks.shape[1] > 1:
-            odd = ranks.shape[1] % 2
-            even = ranks.pad_zeros([(0, 0), (0, 1)]) if odd else ranks
-            pairs = even.cast(kind).reshape(count, even.shape[1] // 2, 2)
-            ranks = pairs._box(2, 0, 1).mul(count).add(pairs._box(2, 1, 2)).squeeze(2)._dense_ranks()
-        return axis, ranks.squeeze(1)
+        while keys.shape[1] > 1:
+            ranks = keys._dense_ranks().cast(kind)
+            even = ranks.pad_zeros([(0, 0), (0, 1)]) if ranks.shape[1] % 2 else ranks
+            pairs = even.reshape(count, even.shape[1] // 2, 2)
+            keys = pairs._box(2, 0, 1).mul(count).add(pairs._box(2, 1, 2)).squeeze(2)
+        return axis, keys.squeeze(1)
 
     def _dense_ranks(self) -> Self:
         """For every element how many different smaller ones its column has."""
