@@ -87,7 +87,10 @@ class NormsMixin(SpectralMixin):
         assert isinstance(ord, (int, float))
         inner, outer = (column, row) if math.isinf(ord) else (row, column)
         sums = source.abs().sum(inner, keepdim=True)
-        found = sums.max(outer, keepdim=True) if ord > 0 else sums.min(outer, keepdim=True)
+        if ord > 0 and source.shape[outer] == 0:
+            found = sums.sum(outer, keepdim=True)
+        else:
+            found = sums.max(outer, keepdim=True) if ord > 0 else sums.min(outer, keepdim=True)
         return found if keepdim else found.squeeze((row, column))
 
     def linalg_norm(
@@ -218,6 +221,8 @@ def _spectral_norm(source: Any, order: Any, row: int, column: int, keepdim: bool
     rest = [a for a in range(source.ndim) if a not in (row, column)]
     values = source.permute([*rest, row, column]).svdvals()
     if order == "nuc":
+        found = values.sum(-1)
+    elif values.shape[-1] == 0 and order == 2:
         found = values.sum(-1)
     elif values.shape[-1] == 0:
         raise ShapeError(f"matrix_norm: ord {order} of matrices without elements, shape {source.shape}")
