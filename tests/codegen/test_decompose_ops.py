@@ -24,8 +24,8 @@ FUNCTIONS: dict[str, tuple[Callable[[UOp], UOp], Callable[[Array], Array], float
     "exp2": (decompose_ops.exp2, np.exp2, 1.01),
     "log": (decompose_ops.log, np.log, 1.01),
     "log2": (decompose_ops.log2, np.log2, 2.0),
-    "sin": (decompose_ops.sin, np.sin, 1.0),
-    "cos": (decompose_ops.cos, np.cos, 1.0),
+    "sin": (decompose_ops.sin, np.sin, 0.65),
+    "cos": (decompose_ops.cos, np.cos, 0.65),
 }
 
 

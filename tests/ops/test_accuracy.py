@@ -52,9 +52,9 @@ FUNCTIONS: dict[str, tuple[Callable[[Array], Array], float, float]] = {
     "log10": (np.log10, 2.0, 2.0),
     "log1p": (np.log1p, 2.0, 2.0),
     "expm1": (np.expm1, 2.0, 2.0),
-    "sin": (np.sin, 1.0, 0.55),
-    "cos": (np.cos, 1.0, 0.55),
-    "tan": (np.tan, 2.5, 2.0),
+    "sin": (np.sin, 0.65, 0.55),
+    "cos": (np.cos, 0.65, 0.55),
+    "tan": (np.tan, 2.0, 2.0),
     "asin": (np.arcsin, 1.5, 1.75),
     "acos": (np.arccos, 1.5, 1.5),
     "atan": (np.arctan, 1.5, 2.0),
@@ -70,7 +70,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Array], Array], float, float]] = {
     "rsqrt": (lambda x: 1 / np.sqrt(x), 1.5, 1.5),
     "softplus": (_softplus, 2.0, 2.0),
     "logsigmoid": (lambda x: -_softplus(-x), 2.0, 2.0),
-    "silu": (lambda x: x / (1 + np.exp(-x)), 3.0, 3.0),
+    "silu": (lambda x: x / (1 + np.exp(-x)), 3.0, 3.25),
 }
 
 
