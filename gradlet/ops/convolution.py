@@ -108,8 +108,13 @@ class ConvolutionMixin(WindowMixin):
         axes = (3, *range(4, 4 + spatial))
         product = left.cast(carrier).mul(right.cast(carrier))
         total = product.reduce_over(Op.ADD, axes, False, what)
-        result = total.cast(result_dtype).reshape((batch, outside) + sizes)
-        return result if bias is None else result.add(_channels(bias, outside, spatial, what))
+        result = total.reshape((batch, outside) + sizes)
+        if bias is None:
+            return result.cast(result_dtype)
+        added = _channels(bias, outside, spatial, what)
+        if added.dtype is not result_dtype:
+            return result.cast(result_dtype).add(added)
+        return result.add(added.cast(carrier)).cast(result_dtype)  # narrow floats are rounded once, after the bias
 
     def conv_transpose2d(
         self, weight: Self, bias: Self | None = None, groups: int = 1, stride: Sizes = 1, dilation: Sizes = 1,

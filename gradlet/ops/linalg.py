@@ -85,10 +85,15 @@ class LinalgMixin(StatsMixin):
         weight = operand(weight, "linear", "weight")
         source = self if dtype is None else self.cast(dtype)
         weight = weight if dtype is None else weight.cast(dtype)
-        product = source.mul(weight) if weight.ndim == 1 else source.dot(weight)
         if bias is None:
-            return product
-        return product.add(bias if dtype is None else bias.cast(dtype))
+            return source.mul(weight) if weight.ndim == 1 else source.dot(weight)
+        bias = source.coerce(bias) if dtype is None else bias.cast(dtype)
+        own = source.dtype
+        if weight.dtype is bias.dtype is own and weight.ndim > 1:
+            # Narrow floats are rounded once, after the bias.
+            carrier = accumulator(own)
+            return source.dot(weight, carrier).add(bias.cast(carrier)).cast(own)
+        return (source.mul(weight) if weight.ndim == 1 else source.dot(weight)).add(bias)
 
     def outer(self, other: Self) -> Self:
         """All products of two vectors.

@@ -99,3 +99,19 @@ def test_sums_of_fractions_equal_the_rounded_exact_sum(name: str, device: str) -
     off = (x.sum(1).bitcast("int16") - rounded.bitcast("int16")).abs().max().item()
     assert off <= 1
     np.testing.assert_allclose(x.sum(1).numpy(), exact, {"float16": 2.0**-11, "bfloat16": 2.0**-8}[name])
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_a_bias_is_added_before_the_one_rounding(name: str, device: str) -> None:
+    rng = np.random.default_rng(1)
+
+    def numbers(*shape: int) -> Tensor:
+        return Tensor(rng.uniform(-1, 1, shape).astype(np.float32), device=device).cast(name).realize()
+
+    x, weight, bias = numbers(20, 16), numbers(16, 20), numbers(20)
+    exact = x.numpy().astype(np.float64) @ weight.numpy().astype(np.float64) + bias.numpy()
+    once = Tensor(exact, device=device).cast(name).numpy()
+    # float32 is so much finer that its own errors hardly ever decide a rounding.
+    assert np.mean(x.linear(weight, bias).numpy() != once) < 0.01
+    image, kernel = x.reshape(20, 16, 1, 1), weight.T.reshape(20, 16, 1, 1)
+    assert np.mean(image.conv2d(kernel, bias).numpy().reshape(20, 20) != once) < 0.01
