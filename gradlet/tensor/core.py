@@ -534,7 +534,7 @@ def coerce_other(like: LazyTensor, value: Any) -> Any:
     if hasattr(value, "__array__"):
         if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
             return like.coerce(value.item())
-        return from_host(hostdata.from_array(value, None), like._place, True)
+        return _class(value, like._place)
     raise DTypeError(f"an operand of type {type(value).__name__} is no number or tensor; make it a Tensor first")
 
 

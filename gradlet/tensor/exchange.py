@@ -352,6 +352,8 @@ def from_foreign(value: Any, device: str | None, copy: bool) -> Any:
     """
     if getattr(value, "requires_grad", False) is True and hasattr(value, "detach"):
         value = value.detach()
+    if _is_negated(value):
+        value = value.resolve_neg()
     name = Device.canonicalize(device)
     home = name if uses_host_memory(name) else "CPU"
     try:
@@ -362,6 +364,12 @@ def from_foreign(value: Any, device: str | None, copy: bool) -> Any:
     return over_memory(memory, home, True if copy else None, "Tensor").to(name)
 
 
+def _is_negated(value: Any) -> bool:
+    """Whether an array is a view of torch that negates what it reads, which its capsule would not say."""
+    found = getattr(value, "is_neg", None)
+    return callable(found) and found() is True
+
+
 def _capsule_of(x: Any, copy: bool | None) -> Any:
     """The capsule of an array, after its device was looked at."""
     if not hasattr(x, "__dlpack__"):
@@ -370,6 +378,10 @@ def _capsule_of(x: Any, copy: bool | None) -> Any:
         kind, number = x.__dlpack_device__()
         if int(kind) not in dlpack.HOST_KINDS:
             raise ExchangeError(f"from_dlpack: {dlpack.refused_device(int(kind), int(number))}")
+    if _is_negated(x):
+        raise ExchangeError(
+            "from_dlpack: this view negates what it reads, so its memory is not its value; use resolve_neg()"
+        )
     # A copy is made here, so that what nobody else uses can be written.
     asked = {} if copy is None else {"copy": False}
     for arguments in ({"max_version": (dlpack.MAJOR, dlpack.MINOR), **asked}, {"max_version": (1, 0)}, {}):

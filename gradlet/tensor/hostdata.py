@@ -121,7 +121,10 @@ def from_array(value: Any, dtype: DType | None) -> HostData:
 
     if isinstance(value, np.ma.MaskedArray):
         raise DTypeError("a masked array would lose its mask; choose what stands in masked places with .filled(value)")
-    found = np.asarray(value)
+    try:
+        found = np.asarray(value)
+    except (TypeError, RuntimeError) as error:  # a sparse or quantized array, or one on another device
+        raise DTypeError(f"{type(value).__name__} does not give its values: {error}") from None
     names = {d.name for d in dtypes.all()}
     if found.dtype.name not in names:
         raise DTypeError(

@@ -16,6 +16,7 @@ import pytest
 
 import gradlet
 from gradlet import Tensor, dtypes, jit
+from gradlet.base.errors import DTypeError, ExchangeError
 from gradlet.runtime import dlpack
 from gradlet.runtime.buffer import protected
 
@@ -330,6 +331,19 @@ def test_tensors_of_torch_tensors() -> None:
     assert ours.tolist()[0][0] == 0
     assert Tensor(base, dtype="int8", device="PYTHON").dtype is dtypes.int8
     assert (Tensor([[1.0]]) + base).tolist() == (base + 1).tolist()
+
+
+def test_torch_operands_and_what_cannot_be_read() -> None:
+    torch = pytest.importorskip("torch")
+    trained = torch.tensor([1.0, 2.0], requires_grad=True)
+    assert (Tensor([1.0, 2.0]) + trained).tolist() == [2, 4]
+    assert (Tensor([1.0, 2.0]) * trained.detach().bfloat16()).tolist() == [1, 4]
+    negated = torch.tensor([1 + 2j, 3 - 4j]).conj().imag  # a view that negates what it reads
+    assert Tensor(negated).tolist() == [-2, 4]
+    with pytest.raises(ExchangeError, match="negates what it reads"):
+        Tensor.from_dlpack(negated)
+    with pytest.raises(DTypeError, match="Tensor does not give its values: .*to_dense"):
+        Tensor(torch.zeros(2, 2).to_sparse())
 
 
 def test_memory_may_outlive_our_tensor_in_another_thread() -> None:
