@@ -8,85 +8,49 @@ Learning" (Micikevicius et al., 2022).
 from __future__ import annotations
 
 import math
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 
-class FloatFormat(NamedTuple):
+class FloatFormat:
     """A binary floating point format.
 
     Attributes:
         exponent: bits of the exponent.
         digits: bits of the significand, the leading one included.
+        fraction: stored bits of the significand, one less.
+        bits: bits of a value: sign, exponent and fraction.
         bias: what is added to an exponent before it is stored.
         special: which codes are no finite numbers: `ieee`: those whose exponent bits are all set (infinities and NaN);
             `fn`: the one whose bits are all set is NaN, there is no infinity; `fnuz`: the code of -0 is NaN, there is
             neither an infinity nor a negative zero.
+        has_infinity: whether there are infinities.
+        sign_mask: the code of the sign bit.
+        infinity: the code of infinity, where there is one.
+        nan: the code of the NaN that operations make.
+        overflow: what a number becomes that would round to something larger than `largest`.
+        largest_code, largest: the largest finite value.
+        smallest_normal: the smallest positive value with all digits.
+        smallest: the smallest positive value, and the distance between subnormal ones.
     """
 
-    exponent: int
-    digits: int
-    bias: int
-    special: Literal["ieee", "fn", "fnuz"] = "ieee"
+    __slots__ = (
+        "exponent", "digits", "fraction", "bits", "bias", "special", "has_infinity", "sign_mask", "infinity", "nan",
+        "overflow", "largest_code", "largest", "smallest_normal", "smallest",
+    )  # fmt: skip
 
-    @property
-    def fraction(self) -> int:
-        """Stored bits of the significand."""
-        return self.digits - 1
-
-    @property
-    def bits(self) -> int:
-        """Bits of a value: sign, exponent and fraction."""
-        return self.exponent + self.digits
-
-    @property
-    def has_infinity(self) -> bool:
-        return self.special == "ieee"
-
-    @property
-    def sign_mask(self) -> int:
-        """The code of the sign bit."""
-        return 1 << (self.bits - 1)
-
-    @property
-    def nan(self) -> int:
-        """The code of the NaN that operations make."""
-        if self.special == "fnuz":
-            return self.sign_mask
-        if self.special == "fn":
-            return self.sign_mask - 1
-        return self.infinity | 1 << (self.fraction - 1)
-
-    @property
-    def infinity(self) -> int:
-        """The code of infinity, where the format has one."""
-        return ((1 << self.exponent) - 1) << self.fraction
-
-    @property
-    def largest_code(self) -> int:
-        """The code of the largest finite value."""
-        if self.special == "fnuz":
-            return self.sign_mask - 1
-        return self.sign_mask - 2 if self.special == "fn" else self.infinity - 1
-
-    @property
-    def largest(self) -> float:
-        """The largest finite value."""
-        return self.decode(self.largest_code)
-
-    @property
-    def smallest_normal(self) -> float:
-        """The smallest positive value with all digits."""
-        return math.ldexp(1.0, 1 - self.bias)
-
-    @property
-    def smallest(self) -> float:
-        """The smallest positive value, and the distance between subnormal ones."""
-        return math.ldexp(1.0, 1 - self.bias - self.fraction)
-
-    @property
-    def overflow(self) -> float:
-        """What a number becomes that would round to something larger than `largest`."""
-        return math.inf if self.has_infinity else math.nan
+    def __init__(self, exponent: int, digits: int, bias: int, special: Literal["ieee", "fn", "fnuz"] = "ieee") -> None:
+        self.exponent, self.digits, self.bias, self.special = exponent, digits, bias, special
+        self.fraction, self.bits = digits - 1, exponent + digits
+        self.has_infinity = special == "ieee"
+        self.overflow = math.inf if self.has_infinity else math.nan
+        self.sign_mask = 1 << (self.bits - 1)
+        self.infinity = ((1 << exponent) - 1) << self.fraction
+        usual = self.infinity | 1 << (self.fraction - 1)
+        self.nan = {"ieee": usual, "fn": self.sign_mask - 1, "fnuz": self.sign_mask}[special]
+        self.largest_code = {"ieee": self.infinity - 1, "fn": self.sign_mask - 2, "fnuz": self.sign_mask - 1}[special]
+        self.largest = self.decode(self.largest_code)
+        self.smallest_normal = math.ldexp(1.0, 1 - bias)
+        self.smallest = math.ldexp(1.0, 1 - bias - self.fraction)
 
     def decode(self, code: int) -> float:
         """The value of a code."""
