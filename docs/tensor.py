@@ -15,8 +15,8 @@ FOLDER = Path(__file__).parent / "tensor"
 
 # Public names that connect the layers of Tensor to one another; a user has no need of them.
 HOOKS = frozenset(
-    "all_live alu as_index broadcast_into coerce computed_now constant counter float_divmod from_data gather_axes "
-    "gather_rows has_value host_view index_plan invalidate is_index_tensor is_variable largest limit_axis "
+    "all_live alu as_index broadcast_into coerce computed_now constant counter fixed_table float_divmod from_data "
+    "gather_axes gather_rows has_value host_view index_plan invalidate is_index_tensor is_variable largest limit_axis "
     "limited_boxes limited_part mask_positions merge_pairs move next_draw of_node pad_sides pad_zeros place positions "
     "positions_along reduce_axes reduce_over reduced_into repeated_each running same_dtype same_float scatter_axes "
     "scatter_rows take_every unwindow variable_part whole_axes window windows with_part with_sizes uop".split()

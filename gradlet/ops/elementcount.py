@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import update_wrapper
 from math import prod
 from types import MethodType
 from typing import Any
@@ -28,8 +27,8 @@ class element_count:
     """Decorator of the method `size`: looked up on a tensor it is an `ElementCount`."""
 
     def __init__(self, method: Callable[..., Any]) -> None:
-        update_wrapper(self, method)
         self.method = method
+        self.__doc__ = method.__doc__
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:

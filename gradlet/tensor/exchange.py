@@ -106,6 +106,9 @@ class Exchange(Values):
         """The values as a read-only numpy array over this tensor's memory, or a copy where it is in no order for that.
 
         bfloat16 and 8-bit floats come as bit patterns.
+
+        >>> Tensor([1, 2]).host_view().flags.writeable
+        False
         """
         execute.refuse_in_capture("reading values", "return the tensor and read it outside")
         if 0 in self.uop.shape or symbolic.is_symbolic(self.uop) or not uses_host_memory(self.device):
@@ -275,6 +278,12 @@ class Exchange(Values):
             DownloadError: nothing could be loaded, less than announced, or other bytes than `sha256` says.
             ArgumentError: no such kind of URL.
             FileFormatError: `gunzip` of data that is no gzip file.
+
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "two.bytes")
+        >>> _ = path.write_bytes(b"ab")
+        >>> Tensor.from_url(path.as_uri()).tolist()
+        [97, 98]
         """
         from gradlet.runtime import download
 
