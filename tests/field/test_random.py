@@ -11,9 +11,7 @@ from gradlet import Tensor, jit
 
 DRAWS: list[Callable[[Tensor], Tensor]] = [
     lambda x: x.dropout(0.5, training=True),
-    lambda x: x.rand_like(),
     lambda x: x.randn_like(),
-    lambda x: x.exponential(),
     lambda x: x.multinomial(4).cast("float32"),
 ]
 

@@ -41,7 +41,7 @@ CONTINUOUS: list[tuple[str, Callable[[Tensor], Tensor], Function]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "sample", "distribution"), CONTINUOUS, ids=[row[0] for row in CONTINUOUS])
 def test_distribution(name: str, sample: Callable[[Tensor], Tensor], distribution: Function, dtype: str) -> None:
     Tensor.manual_seed(11)
@@ -92,19 +92,20 @@ def test_bernoulli() -> None:
     assert Tensor([math.nan, -1.0, 2.0]).bernoulli().tolist() == [0, 0, 1]
 
 
-def test_support_of_narrow_floats() -> None:
-    for dtype in ("float16", "bfloat16"):
-        x = Tensor.zeros(2000, dtype=dtype)
-        assert x.rand_like().max().item() < 1
-        assert np.isfinite(x.randn_like().numpy()).all()
-        assert x.exponential().min().item() > 0
-        assert x.geometric(0.5).min().item() == 1
-        for drawn in (x.cauchy(), x.log_normal(0.0, 0.5), x.bernoulli(0.5)):
-            assert drawn.dtype.name == dtype
-            assert not np.isnan(drawn.numpy()).any()
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float16", marks=pytest.mark.slow)])
+def test_support_of_narrow_floats(dtype: str) -> None:
+    x = Tensor.zeros(2000, dtype=dtype)
+    assert x.exponential().numpy().min() > 0
+    assert x.geometric(0.5).numpy().min() == 1
+    for drawn in (x.cauchy(), x.log_normal(0.0, 0.5), x.bernoulli(0.5)):
+        assert drawn.dtype.name == dtype
+        assert not np.isnan(drawn.numpy()).any()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e5m2fnuz"])
+SLOW_NARROW = [pytest.param(name, marks=pytest.mark.slow) for name in ("bfloat16", "float8_e5m2", "float8_e5m2fnuz")]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float8_e4m3fn", *SLOW_NARROW])
 def test_one_is_never_drawn(dtype: str) -> None:
     drawn = Tensor.rand(20_000, dtype=dtype).cast("float32").numpy()
     digits = getattr(dtypes, dtype).format.digits
@@ -170,8 +171,8 @@ def test_permutations() -> None:
     first, second = Tensor.randperm(1000).tolist(), Tensor.randperm(1000).tolist()
     assert sorted(first) == sorted(second) == list(range(1000))
     assert first != second
-    places = np.array([Tensor.randperm(4).tolist().index(0) for _ in range(200)])
-    assert (np.bincount(places, minlength=4) > 25).all()
+    places = np.array([Tensor.randperm(4).tolist().index(0) for _ in range(60)])
+    assert (np.bincount(places, minlength=4) > 5).all()
     assert Tensor.randperm(0).tolist() == []
 
 

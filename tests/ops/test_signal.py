@@ -30,7 +30,7 @@ PERIODIC: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("name", "options"), SYMMETRIC, ids=[row[0] for row in SYMMETRIC])
 def test_windows_of_torch_signal(name: str, options: dict[str, Any]) -> None:
-    for points in (0, 1, 2, 3, 8, 13):
+    for points in (0, 1, 9):
         for sym in (True, False):
             ours = getattr(Tensor, f"{name}_window")(points, sym=sym, dtype="float64", **options)
             theirs = getattr(torch.signal.windows, name)(points, sym=sym, dtype=torch.float64, **options)
@@ -40,7 +40,7 @@ def test_windows_of_torch_signal(name: str, options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("name", "options"), PERIODIC, ids=[row[0] for row in PERIODIC])
 def test_windows_of_torch(name: str, options: dict[str, Any]) -> None:
-    for points in (0, 1, 2, 3, 8, 13):
+    for points in (0, 1, 9):
         for periodic in (True, False):
             ours = getattr(Tensor, f"{name}_window")(points, periodic, dtype="float64", **options)
             theirs = getattr(torch, f"{name}_window")(points, periodic, dtype=torch.float64, **options)
