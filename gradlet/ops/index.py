@@ -343,6 +343,12 @@ class IndexMixin(CreateMixin):
         value = value.broadcast_into(kept[:before] + linear.shape + kept[before:], "setitem")
         if 0 in value.shape:
             return self.as_value()
+        if axes[0] and axes[-1] - axes[0] == len(axes) - 1:
+            # The axes before are shared by the table and the index: every one of their positions is a table of its own.
+            lead = self.shape[: axes[0]]
+            table = self.reshape(lead + (prod(self.shape[a] for a in axes),) + self.shape[axes[-1] + 1 :])
+            index = linear.reshape((1,) * len(lead) + linear.shape).expand(lead + linear.shape)
+            return table.scatter_rows(index, value.cast(self.dtype), op, len(lead)).reshape(self.shape)
         if before:
             value = value.permute([*range(before, before + front), *range(before), *range(before + front, value.ndim)])
         table = self._indexed_axes_first(axes)

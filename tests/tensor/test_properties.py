@@ -227,7 +227,7 @@ def agree(table: dict[str, Operation], first: int, program: list[tuple[str, int]
 
 
 FEW = settings(max_examples=12, suppress_health_check=list(HealthCheck))
-MANY = settings(max_examples=1000, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=300, suppress_health_check=list(HealthCheck))
 
 
 @FEW
