@@ -286,3 +286,28 @@ def test_largest_and_order_of_8_bits(name: str, device: str) -> None:
     assert (
         Tensor([[-224.0]], dtype=name, device=device).reshape(1, 1, 1, 1).max_pool2d(3, 1, padding=1).item() == -224.0
     )
+
+
+CHAIN = (
+    lambda x, y: x + y, lambda x, y: x * y, lambda x, y: x - y, lambda x, y: x / y, lambda x, y: x.maximum(y),
+    lambda x, y: x.sqrt(), lambda x, y: -x, lambda x, y: x.abs(), lambda x, y: (x < y).where(x, y),
+    lambda x, y: x * 0.5 + y, lambda x, y: x.trunc(), lambda x, y: x.floor(), lambda x, y: x.round(),
+    lambda x, y: x.cast("float32").cast(x.dtype), lambda x, y: x.relu(), lambda x, y: x.clip(-2, 2),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_chains_of_operations_are_the_same_compiled_and_interpreted(name: str) -> None:
+    rng = np.random.default_rng(5)
+    dtype = dtypes.by_name(name)
+    for _ in range(6):
+        codes = rng.integers(0, 2**dtype.bits, (2, 64)).astype(f"u{dtype.itemsize}")
+        steps = [CHAIN[i] for i in rng.integers(0, len(CHAIN), 6)]
+        results = []
+        for device in DEVICES:
+            x, y = (Tensor(bits, device=device).bitcast(dtype) for bits in codes)
+            for step in steps:
+                x, y = step(x, y), x
+            assert x.dtype is dtype
+            results.append(x.numpy())
+        np.testing.assert_array_equal(*results)
