@@ -89,6 +89,13 @@ n = variable("n", 1, 10)
         (index(0).cast(dtypes.bool), (False, False)),
         (b.cast(dtypes.float32), (2.0, 4.0)),
         (b.cast(dtypes.float32) + 1, (-INF, INF)),
+        (b.cast(dtypes.float8_e4m3fn), (2.0, 4.0)),
+        (b.cast(dtypes.uint8).bitcast(dtypes.int8).cast(dtypes.float8_e4m3fn), (-128.0, 128.0)),
+        # Too large for a type without infinities: it may be NaN, which only an unbounded interval says.
+        ((b * 1000).cast(dtypes.float8_e4m3fn), (-INF, INF)),
+        ((b * 1000).cast(dtypes.float8_e4m3fn).cast(dtypes.float32), (-INF, INF)),
+        ((b * 100000).cast(dtypes.float8_e5m2), (INF, INF)),
+        (mk(Op.BUFFER, dtypes.float8_e4m3fn, (), BufferArg(10**9, 4, "CPU")).cast(dtypes.float32), (-INF, INF)),
         (UOp.const(dtypes.float32, 1.5), (1.5, 1.5)),
         (UOp.const(dtypes.float32, math.nan), (-INF, INF)),
         (UOp.const(dtypes.float32, 2.7).cast(dtypes.int32), (2, 2)),
