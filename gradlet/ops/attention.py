@@ -100,7 +100,8 @@ class AttentionMixin(NeuralMixin):
     def _attention_weights(self, key: Self, mask: Self | None, is_causal: bool, scale: float | None) -> Self:
         """How much each query takes of each key."""
         factor = 1 / math.sqrt(self.shape[-1]) if scale is None else scale
-        scores = self.dot(key.transpose(-2, -1), dtype=accumulator(self.dtype)).mul(factor)
+        scores = self.dot(key.transpose(-2, -1), dtype=accumulator(self.dtype))
+        scores = scores if factor == 1 else scores.mul(factor)
         if is_causal:
             return on_or_below(scores, 0).where(scores, -math.inf).softmax(-1)
         if mask is None:
@@ -192,8 +193,9 @@ class AttentionMixin(NeuralMixin):
         mask = _joined_mask(attn_mask, key_padding_mask, (batch, heads, length, key.shape[2] - more), what)
         if mask is not None and more:
             mask = mask.pad((0, more))
-        shares = query._by_heads(heads)._attention_weights(key, mask, False, None)
-        dropped = shares.cast(query.dtype)._thinned(dropout_p if training else 0.0)
+        query = query.mul(math.sqrt(heads / width))._by_heads(heads)
+        shares = query._attention_weights(key, mask, False, 1.0)
+        dropped = shares.cast(self.dtype)._thinned(dropout_p if training else 0.0)
         mixed = dropped.dot(value).permute(2, 0, 1, 3).reshape(length, batch, width)
         result = _projected(mixed, out_proj_weight, out_proj_bias, what)
         result = result if batched else result.squeeze(1)

@@ -286,7 +286,8 @@ class PoolingMixin(WindowMixin):
 
         Args:
             indices: places in row-major order over the result's last axes (as many as `kernel_size` has, two for an
-                integer), shaped like this; the last of several elements for one place stays.
+                integer), shaped like this; the last of several elements for one place stays, and each has its gradient,
+                as in torch: windows that overlap find the same maximum.
             kernel_size, stride, dilation, padding: those of the pooling, which give the size of the result.
             output_size: sizes of the result, where several sizes pool to this one; leading axes may be included.
 
@@ -352,9 +353,15 @@ class PoolingMixin(WindowMixin):
                 raise ShapeError(f"{what}: output_size {wanted} must be within the stride {steps} of {natural}")
         if min(sizes) < 1:
             raise ShapeError(f"{what}: the result would have the sizes {sizes}; use a larger kernel or less padding")
-        flat = self.reshape(lead + (prod(inner),))
-        empty = flat.const_like(0, lead + (prod(sizes),))
-        return empty.scatter(len(lead), indices.reshape(flat.shape), flat).reshape(lead + sizes)
+        place = indices.reshape(lead + (prod(inner),))
+        flat = self.detach().reshape(place.shape)
+        result = flat.const_like(0, lead + (prod(sizes),)).scatter(len(lead), place, flat).reshape(lead + sizes)
+
+        def rule(gradient: Self) -> list[Self]:
+            picked = gradient.reshape(lead + (prod(sizes),)).gather(len(lead), place)
+            return [picked.reshape(self.shape)]
+
+        return result.with_derivative(what, [self], rule)
 
     def max_pool2d_with_indices_backward(self, x: Self, indices: Self) -> Self:
         """The gradient of `x` behind `max_pool2d(..., return_indices=True)`, this being the gradient of the maxima.
