@@ -44,8 +44,8 @@ class SolvingMixin(NormsMixin):
             ShapeError: not square.
             DTypeError: no floats.
 
-        >>> Tensor([[1.0, 2.0], [3.0, 5.0]]).det().item()
-        -1.0
+        >>> Tensor([[2.0, 1.0], [0.0, 3.0]]).det().item()
+        6.0
         """
         matrix = float_matrices(self, "det", square=True)
         if 0 in matrix.shape:

@@ -94,6 +94,11 @@ def _svd_some(x: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     return u, s, vh.transpose(-1, -2)
 
 
+def _of_product(name: str) -> Any:
+    """The samples are two factors of a matrix of low rank."""
+    return lambda a, b, **kwargs: getattr(a @ b.transpose(-1, -2), name)(**kwargs)
+
+
 def _lu(x: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
     return x.lu_factor_ex(pivot) if get_infos else x.lu_factor(pivot)
 
@@ -171,6 +176,7 @@ MAPPING: dict[str, Any] = {
     "linalg.solve": _method("solve"),
     "linalg.solve_ex": _method("solve_ex"),
     "linalg.lstsq": _method("lstsq"),
+    "linalg.lstsq.grad_oriented": lambda a, b, driver: a.lstsq(b, driver=driver)[:2],
     "linalg.tensorinv": _method("tensorinv"),
     "linalg.tensorsolve": _method("tensorsolve"),
     "matrix_exp": _method("matrix_exp"),
@@ -180,8 +186,8 @@ MAPPING: dict[str, Any] = {
     "linalg.svd": Entry(_method("svd"), compare=_compare_svd, grad_view=_svd_view, gradient_relative=2e-3),
     "svd": Entry(_svd_some, compare=_compare_svd_v, grad_view=_svd_view_v, gradient_relative=2e-3),
     "linalg.svdvals": _method("svdvals"),
-    "svd_lowrank": Entry(_method("svd_lowrank"), compare=_compare_lowrank, grad_view=_product_view),
-    "pca_lowrank": Entry(_method("pca_lowrank"), compare=_compare_lowrank, grad_view=_product_view),
+    "svd_lowrank": Entry(_of_product("svd_lowrank"), compare=_compare_lowrank, grad_view=_product_view),
+    "pca_lowrank": Entry(_of_product("pca_lowrank"), compare=_compare_lowrank, grad_view=_product_view),
     "pinverse": _method("pinverse"),
     "linalg.pinv": _pinv,
     "linalg.matrix_rank": _matrix_rank,
