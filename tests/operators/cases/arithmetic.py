@@ -10,9 +10,21 @@ from tests.operators.case import TORCH_INTS, Case, In
 from tests.operators.cases.elementwise import pairs, shapes
 
 F = torch.nn.functional
+
+
+def some(low: float = -3.0, high: float = 3.0, step: float = 0.0, low2: float | None = None) -> list[list[In]]:
+    """Some of the pairs of shapes and layouts: broadcasting is the same for all."""
+    return [specs for i, specs in enumerate(pairs(low, high, step, low2)) if i in (1, 4, 6, 9)]
+
+
+def few(low: float, high: float, step: float = 0.0) -> list[list[In]]:
+    """Some shapes and layouts of one operand."""
+    return [specs for i, specs in enumerate(shapes(low, high, step)) if i in (0, 1, 4, 7)]
+
+
 CASES: list[Case] = []
 NAN, INF = math.nan, math.inf
-FLOATS = ("float32", "float16", "bfloat16", "float64")
+FLOATS = ("float32", "bfloat16", "float64")
 
 # one operand
 for _name, _low, _high, _types in (
@@ -31,16 +43,16 @@ for _name, _low, _high, _types in (
             _name,
             lambda x, name=_name: getattr(x, name)(),
             getattr(torch, _name),
-            shapes(_low, _high),
+            few(_low, _high),
             _types,
             _name not in ("sgn", "angle", "signbit"),
         )
     )
 CASES += [
-    Case("logit-limited", lambda x: x.logit(0.2), lambda x: torch.logit(x, 0.2), shapes(-0.5, 1.5), FLOATS[:1]),
-    Case("round-3", lambda x: x.round(decimals=3), lambda x: torch.round(x, decimals=3), shapes(-9, 9), FLOATS[:1]),
-    Case("round-tens", lambda x: x.round(-1), lambda x: torch.round(x, decimals=-1), shapes(-99, 99, 0.5), FLOATS[:1]),
-    Case("frexp", lambda x: x.frexp(), torch.frexp, shapes(-99, 99), ("float32", "float64", "float16")),
+    Case("logit-limited", lambda x: x.logit(0.2), lambda x: torch.logit(x, 0.2), few(-0.5, 1.5), FLOATS[:1]),
+    Case("round-3", lambda x: x.round(decimals=3), lambda x: torch.round(x, decimals=3), few(-9, 9), FLOATS[:1]),
+    Case("round-tens", lambda x: x.round(-1), lambda x: torch.round(x, decimals=-1), few(-99, 99, 0.5), FLOATS[:1]),
+    Case("frexp", lambda x: x.frexp(), torch.frexp, few(-99, 99), ("float32", "float64", "float16")),
     Case("nan_to_num", lambda x: x.nan_to_num(), torch.nan_to_num, [[In(values=[NAN, INF, -INF, 1.0])]], FLOATS),
     Case(
         "nan_to_num-chosen",
@@ -48,7 +60,7 @@ CASES += [
         lambda x: torch.nan_to_num(x, 2.0, 3.0, -4.0),
         [[In(values=[NAN, INF, -INF, 1.0])]],
     ),
-    Case("fill", lambda x: x.fill(2.5), lambda x: torch.fill(x, 2.5), shapes(-3, 3), ("float32", "int32"), False),
+    Case("fill", lambda x: x.fill(2.5), lambda x: torch.fill(x, 2.5), few(-3, 3), ("float32", "int32"), False),
 ]
 
 # two operands
@@ -64,8 +76,8 @@ for _name, _types, _low, _low2, _grad in (
     ("float_power", ("float32", "int32"), 1, -3, True),
     ("xlogy", ("float32", "float64"), 0.1, 0.1, True),
     ("heaviside", ("float32", "int32"), -3, -3, False),
-    ("gcd", ("int8", "int16", "int32", "int64", "uint8"), -90, -90, False),
-    ("lcm", ("int32", "int64"), -90, -90, False),
+    ("gcd", ("int8", "int64", "uint8"), -90, -90, False),
+    ("lcm", ("int32",), -90, -90, False),
     ("nextafter", ("float32", "float64"), -3, -3, False),
     ("ldexp", ("float32",), -3, -3, True),
     ("logical_and", ("bool", "float32", "int32"), 0, 0, False),
@@ -82,7 +94,7 @@ for _name, _types, _low, _low2, _grad in (
             f"{_name}-method" if _name in ("le", "ge") else _name,
             lambda x, y, name=_name: getattr(x, name)(y),
             getattr(torch, _name),
-            pairs(_low, _high, 1.0 if _name == "heaviside" else 0.0, _low2),
+            some(_low, _high, 1.0 if _name == "heaviside" else 0.0, _low2),
             _types,
             _grad,
         )
@@ -101,14 +113,14 @@ CASES += [
     for _name in ("atan2", "hypot", "fmax", "fmin", "xlogy", "copysign", "nextafter", "logaddexp", "logaddexp2")
 ]
 CASES += [
-    Case("rsub-alpha", lambda x, y: x.rsub(y, alpha=3), lambda x, y: torch.rsub(x, y, alpha=3), pairs()),
-    Case("add-alpha", lambda x, y: x.add(y, alpha=3), lambda x, y: torch.add(x, y, alpha=3), pairs(), TORCH_INTS),
-    Case("sub-alpha", lambda x, y: x.sub(y, alpha=0.5), lambda x, y: torch.sub(x, y, alpha=0.5), pairs()),
-    Case("clamp-tensors", lambda x, y: x.clamp(y, y + 1), lambda x, y: torch.clamp(x, y, y + 1), pairs()),
+    Case("rsub-alpha", lambda x, y: x.rsub(y, alpha=3), lambda x, y: torch.rsub(x, y, alpha=3), some()),
+    Case("add-alpha", lambda x, y: x.add(y, alpha=3), lambda x, y: torch.add(x, y, alpha=3), some(), TORCH_INTS),
+    Case("sub-alpha", lambda x, y: x.sub(y, alpha=0.5), lambda x, y: torch.sub(x, y, alpha=0.5), some()),
+    Case("clamp-tensors", lambda x, y: x.clamp(y, y + 1), lambda x, y: torch.clamp(x, y, y + 1), some()),
     Case(
         "lerp-tensor", lambda x, y: x.lerp(y, y * 0.4), lambda x, y: torch.lerp(x, y, y * 0.4), [[In((7,)), In((7,))]]
     ),
-    Case("lerp-far", lambda x, y: x.lerp(y, 0.9), lambda x, y: torch.lerp(x, y, 0.9), pairs()),
+    Case("lerp-far", lambda x, y: x.lerp(y, 0.9), lambda x, y: torch.lerp(x, y, 0.9), some()),
 ]
 _THREE = [[In((3, 5)), In((5,)), In((3, 1), 0.5)], [In(()), In((4,)), In((4,), 0.5)]]
 CASES += [
@@ -130,15 +142,15 @@ CASES += [
 
 # activations
 CASES += [
-    Case("tanhshrink", lambda x: x.tanhshrink(), F.tanhshrink, shapes(-3, 3), FLOATS),
-    Case("threshold", lambda x: x.threshold(0.5, 9), lambda x: F.threshold(x, 0.5, 9), shapes(-3, 3), FLOATS),
-    Case("softshrink", lambda x: x.softshrink(0.7), lambda x: F.softshrink(x, 0.7), shapes(-3, 3), FLOATS),
-    Case("hardshrink", lambda x: x.hardshrink(0.7), lambda x: F.hardshrink(x, 0.7), shapes(-3, 3), FLOATS),
+    Case("tanhshrink", lambda x: x.tanhshrink(), F.tanhshrink, few(-3, 3), FLOATS),
+    Case("threshold", lambda x: x.threshold(0.5, 9), lambda x: F.threshold(x, 0.5, 9), few(-3, 3), FLOATS),
+    Case("softshrink", lambda x: x.softshrink(0.7), lambda x: F.softshrink(x, 0.7), few(-3, 3), FLOATS),
+    Case("hardshrink", lambda x: x.hardshrink(0.7), lambda x: F.hardshrink(x, 0.7), few(-3, 3), FLOATS),
     Case(
         "glu", lambda x: x.glu(1), lambda x: F.glu(x, 1), [[In((3, 6))], [In((2, 4, 3), layout="transposed")]], FLOATS
     ),
-    Case("rrelu", lambda x: x.rrelu(), lambda x: F.rrelu(x), shapes(-3, 3), ("float32",)),
-    Case("softplus-sharp", lambda x: x.softplus(3, 2), lambda x: F.softplus(x, 3, 2), shapes(-3, 3), ("float32",)),
+    Case("rrelu", lambda x: x.rrelu(), lambda x: F.rrelu(x), few(-3, 3), ("float32",)),
+    Case("softplus-sharp", lambda x: x.softplus(3, 2), lambda x: F.softplus(x, 3, 2), few(-3, 3), ("float32",)),
     Case(
         "prelu",
         lambda x, w: x.prelu(w),
