@@ -31,7 +31,7 @@ class Function(NamedTuple):
 def function(name: str, *inputs: UOp) -> UOp:
     """A named function of its inputs."""
     value = FUNCTIONS[name].formula(*inputs)
-    if value.op is Op.CONST:
+    if all(i.op is Op.CONST for i in inputs):
         return value
     return mk(Op.DERIVATIVE, value.dtype, (value, *inputs), _ARGUMENTS[name])
 
