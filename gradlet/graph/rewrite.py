@@ -192,7 +192,7 @@ class RuleSet:
                 raise RewriteError(f"rule set {name}: guarantee {part!r} is not one of {', '.join(sorted(GUARANTEES))}")
         self.context_free = not any(rule.uses_context for rule in self.rules)
         self._matchers: dict[int, Matchers] = {}
-        self._traced: Matchers | None = None
+        self._traced: dict[int, Matchers] = {}
         self._sums: dict[RuleSet, RuleSet] = {}
 
     def __add__(self, other: RuleSet) -> RuleSet:
@@ -206,11 +206,12 @@ class RuleSet:
 
     def matchers(self) -> Matchers:
         """The compiled rules, for the current setting of STRICT_FLOAT and with observers if there are any."""
-        if _observers:
-            if self._traced is None:
-                self._traced = self._traced_matchers(_report)
-            return self._traced
         strict = STRICT_FLOAT.value
+        if _observers:
+            traced = self._traced.get(strict)
+            if traced is None:
+                traced = self._traced[strict] = self._traced_matchers(_report)
+            return traced
         found = self._matchers.get(strict)
         if found is None:
             found = Matchers(self._cases(strict), self.context_free)

@@ -9,7 +9,7 @@ from gradlet import Tensor
 from gradlet.base.dtype import dtypes
 from gradlet.base.settings import scope
 from gradlet.graph.node import UOp, mk
-from gradlet.graph.rewrite import Rule, RuleSet, rewrite
+from gradlet.graph.rewrite import Rule, RuleSet, observe_rules, rewrite
 from gradlet.ops.op import AxisKind, BufferArg, Op, RangeArg, ReduceArg
 from gradlet.rules.sets import INDEX_MATH, SIMPLIFY
 
@@ -38,6 +38,16 @@ def test_examples_stay_as_they_are() -> None:
         assert rewrite(node, INDEX_MATH) is not node
         with scope(STRICT_FLOAT=1):
             assert rewrite(node, INDEX_MATH) is node
+
+
+def test_inexact_rules_are_off_where_somebody_watches() -> None:
+    rules = RuleSet("watched", "bounded", INEXACT)
+    seen: list[Rule] = []
+    with observe_rules(lambda rule, before, after: seen.append(rule)):
+        assert rewrite(X + 0.0, rules) is X
+        with scope(STRICT_FLOAT=1):
+            assert rewrite(X + 0.0, rules) is X + 0.0
+    assert len(seen) == 1
 
 
 def test_results_are_rounded_step_by_step() -> None:
