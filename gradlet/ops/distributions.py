@@ -7,12 +7,18 @@ whose name ends with `_` writes the numbers into the tensor and returns it, as i
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError, DTypeError
 from gradlet.ops.arguments import fraction, number
+from gradlet.ops.gamma import log_gamma
 from gradlet.ops.random import RandomMixin, to_open_unit
+
+# Poisson numbers: rates below this by the distribution function, of which so many values are not yet 1.
+RATE_BY_INVERSION: Final = 10.0
+MOST_EVENTS: Final = 44
+ATTEMPTS: Final = 16
 
 
 class DistributionsMixin(RandomMixin):
@@ -111,6 +117,60 @@ class DistributionsMixin(RandomMixin):
         center, width = number(mean, "log_normal", "mean"), _above_zero(std, "log_normal", "std")
         wide = self._wide_float("log_normal")
         return self.randn(*self.shape, dtype=wide, device=self.place).mul(width).add(center).exp().cast(self.dtype)
+
+    def poisson(self) -> Self:
+        """Poisson with each element's own value as rate: k = 0, 1, ... with probability rate**k e**-rate / k!.
+
+        NaN for rates that are negative, infinite or NaN.
+
+        Raises:
+            DTypeError: this is no float.
+
+        Source: for rates below 10 the inverse of the distribution function; above the transformed rejection of
+        Hormann 1993, "The transformed rejection method for generating Poisson random variables", of which 16 attempts
+        are made at once (that all fail has a chance below 1e-10; then the last one counts).
+
+        >>> Tensor([0.0]).poisson().item()
+        0.0
+        """
+        self._wide_float("poisson")
+        rate = self.detach().cast(dtypes.float64)
+        usual = (rate >= 0.0).bitwise_and(rate.lt(math.inf))
+        small = rate.lt(RATE_BY_INVERSION)
+        few = self._few_events(usual.bitwise_and(small).where(rate, 1.0))
+        many = self._many_events(usual.bitwise_and(small.logical_not()).where(rate, RATE_BY_INVERSION))
+        return usual.where(small.where(few, many), math.nan).cast(self.dtype)
+
+    def _few_events(self, rate: Self) -> Self:
+        """Poisson numbers of small rates: how many values of the distribution function a uniform number exceeds."""
+        uniform = self.rand(*self.shape, dtype=dtypes.float64, device=self.place)
+        chance = rate.neg().exp()
+        below, count = chance, uniform.mul(0.0)
+        for k in range(1, MOST_EVENTS):
+            count = count.add((uniform >= below).cast(dtypes.float64))
+            chance = chance.mul(rate).mul(1 / k)
+            below = below.add(chance)
+        return count
+
+    def _many_events(self, rate: Self) -> Self:
+        """Poisson numbers of rates that are not small: the first attempt that is accepted."""
+        shape = (*self.shape, ATTEMPTS)
+        rate = rate.unsqueeze(-1)
+        b = rate.sqrt().mul(2.53).add(0.931)
+        a = b.mul(0.02483).sub(0.059)
+        u = self.rand(*shape, dtype=dtypes.float64, device=self.place).sub(0.5)
+        v = self._open_unit(shape, dtypes.float64, self.place)
+        rest = u.abs().neg().add(0.5)
+        k = a.mul(2.0).fdiv(rest).add(b).mul(u).add(rate).add(0.43).floor()
+        surely = (rest >= 0.07).bitwise_and(v <= b.sub(2.0).reciprocal().mul(-3.6224).add(0.9277))
+        hat = b.sub(3.4).reciprocal().mul(1.1328).add(1.1239)
+        left = v.mul(hat).fdiv(a.fdiv(rest.mul(rest)).add(b)).log()
+        right = k.mul(rate.log()).sub(rate).sub(log_gamma(k.maximum(0.0).add(1.0)))
+        possible = (k >= 0.0).bitwise_and((rest >= 0.013).bitwise_or(v <= rest))
+        accepted = surely.bitwise_or(possible.bitwise_and(left <= right))
+        attempt = self.positions(ATTEMPTS, self.place)
+        first = accepted.where(attempt, ATTEMPTS - 1).min(-1, keepdim=True)
+        return attempt.eq(first).where(k.maximum(0.0), 0.0).sum(-1)
 
     def _wide_float(self, what: str) -> DType:
         """The type in which numbers of this one's type are computed.

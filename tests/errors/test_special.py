@@ -70,6 +70,7 @@ MISTAKES: list[Row] = [
     (lambda: B.geometric(0.5), DTypeError, "geometric: bool does not hold"),
     (lambda: X.log_normal(0, 0), ArgumentError, "log_normal: std must be positive, got 0"),
     (lambda: I.log_normal(), DTypeError, "log_normal: .* does not hold"),
+    (lambda: I.poisson(), DTypeError, "poisson: .* does not hold"),
     (lambda: I.normal_(), DTypeError, "randn: dtypes.int32 is not a float type"),
     (lambda: X.multinomial(3), ArgumentError, "multinomial: 3 different numbers of 2; draw fewer, or with replacement"),
     (lambda: X.multinomial(0), ArgumentError, "multinomial: num_samples must be at least 1, got 0"),

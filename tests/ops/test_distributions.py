@@ -76,6 +76,27 @@ def test_geometric(p: float) -> None:
         assert abs(values.mean() - 1 / p) < 5 * math.sqrt(1 - p) / p / math.sqrt(COUNT)
 
 
+def test_poisson() -> None:
+    """Both ways, next to where they meet; the chances of every number by the law, and mean and variance."""
+    Tensor.manual_seed(5)
+    rates = np.array([0.0, 0.3, 4.0, 9.99, 10.0, 30.0, 1e6], "float32")
+    drawn = Tensor(np.repeat(rates[:, None], COUNT, 1)).poisson()
+    assert drawn.dtype is dtypes.float32
+    for rate, values in zip(rates.tolist(), drawn.numpy().astype("float64"), strict=True):
+        assert (values == np.round(values)).all()
+        assert values.min() >= 0
+        assert abs(values.mean() - rate) <= 5 * math.sqrt(rate / COUNT)
+        assert abs(values.var() - rate) <= 5 * math.sqrt((2 * rate**2 + rate) / COUNT) + 1e-9
+        if rate == 0 or rate > 100:
+            continue
+        for k in range(60):
+            chance = math.exp(k * math.log(rate) - rate - math.lgamma(k + 1))
+            assert abs((values == k).mean() - chance) < 5 * math.sqrt(chance / COUNT) + 3 / COUNT, (rate, k)
+    assert np.isnan(Tensor([-1.0, math.nan, math.inf]).poisson().numpy()).all()
+    large = Tensor.full((COUNT,), 1e6, dtype="float64").poisson().numpy()
+    assert distance(large, lambda v: normal_distribution((v + 0.5 - 1e6) / 1e3)) < LIMIT
+
+
 def test_bernoulli() -> None:
     Tensor.manual_seed(5)
     chances = Tensor([0.0, 1.0, 0.3, 1e-3]).reshape(4, 1).expand(4, COUNT)
