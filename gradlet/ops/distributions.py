@@ -128,7 +128,7 @@ class DistributionsMixin(RandomMixin):
 
         Source: for rates below 10 the inverse of the distribution function; above the transformed rejection of
         Hormann 1993, "The transformed rejection method for generating Poisson random variables", of which 16 attempts
-        are made at once (that all fail has a chance below 1e-10; then the last one counts).
+        are made at once (that all fail has a chance below 1e-9; then the last one counts).
 
         >>> Tensor([0.0]).poisson().item()
         0.0
