@@ -58,7 +58,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Array], Array], float, float]] = {
     "asin": (np.arcsin, 1.5, 1.75),
     "acos": (np.arccos, 1.5, 1.5),
     "atan": (np.arctan, 1.5, 2.0),
-    "sinh": (np.sinh, 2.0, 1.5),
+    "sinh": (np.sinh, 2.0, 2.0),
     "cosh": (np.cosh, 2.0, 1.5),
     "tanh": (np.tanh, 2.0, 2.5),
     "asinh": (np.arcsinh, 2.0, 2.0),
