@@ -33,7 +33,9 @@ def function(name: str, *inputs: UOp) -> UOp:
     value = FUNCTIONS[name].formula(*inputs)
     if all(i.op is Op.CONST for i in inputs):
         return value
-    return mk(Op.DERIVATIVE, value.dtype, (value, *inputs), _ARGUMENTS[name])
+    node = mk(Op.DERIVATIVE, value.dtype, (value, *inputs), _ARGUMENTS[name])
+    node._shape = inputs[0].shape  # known here; inferring it would walk through the formula
+    return node
 
 
 def _one(x: UOp) -> UOp:
