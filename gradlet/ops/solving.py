@@ -27,8 +27,10 @@ from gradlet.ops.matrices import (
 )
 from gradlet.ops.norms import NormsMixin
 
-# exp(A / 2 ** s) is a Taylor polynomial of this degree for norms up to 1/2; then it is squared s times.
+# exp(A / 2 ** s) is a Taylor polynomial of this degree, exact to rounding up to these norms of A / 2 ** s for float64
+# and float32; then it is squared s times, which doubles the error s times.
 TAYLOR_DEGREE = 16
+TAYLOR_NORMS = (0.75, 2.0)
 MOST_SQUARINGS = 20
 
 
@@ -268,7 +270,8 @@ class SolvingMixin(NormsMixin):
         if 0 in matrix.shape:
             return self.mul(1)
         norm = matrix.detach().abs().sum(-2, keepdim=True).max(-1, keepdim=True)
-        squarings = norm.maximum(0.5).log2().add(1.0).ceil().clip(0, MOST_SQUARINGS)
+        largest = TAYLOR_NORMS[matrix.dtype.itemsize < 8]
+        squarings = norm.div(largest).maximum(1.0).log2().ceil().clip(0, MOST_SQUARINGS)
         small = matrix.mul(squarings.neg().exp2())
         one = eye_like(matrix, *matrix.shape[-2:])
         powers = [one, small, small.dot(small).contiguous()]

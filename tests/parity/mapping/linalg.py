@@ -190,6 +190,7 @@ MAPPING: dict[str, Any] = {
     "pca_lowrank": Entry(_of_product("pca_lowrank"), compare=_compare_lowrank, grad_view=_product_view),
     "pinverse": _method("pinverse"),
     "linalg.pinv": _pinv,
+    "linalg.pinv.singular": _of_product("pinv"),
     "linalg.matrix_rank": _matrix_rank,
     # norms
     "norm": _method("norm"),
