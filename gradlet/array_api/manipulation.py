@@ -63,7 +63,7 @@ def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     if axis is None:
         x, axis = x.reshape(-1), 0
     if isinstance(repeats, Tensor) and not repeats.dtype.is_int:
-        raise DTypeError(f"repeat: repeats must be integers, got {repeats.dtype}")
+        raise DTypeError(f"repeat: repeats must be integers, got {repeats.dtype}; cast with astype")
     if isinstance(repeats, Tensor) and repeats.numel() == 1:
         repeats = int(repeats.reshape(()).item())
     return x.repeat_interleave(repeats, axis)

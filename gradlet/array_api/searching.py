@@ -76,7 +76,8 @@ def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
     if not isinstance(x1, Tensor) and not isinstance(x2, Tensor):
         kinds = [dtypes.of(v) for v in (x1, x2) if isinstance(v, (bool, int, float))]
         if len(kinds) != 2:
-            raise DTypeError("where: x1 and x2 must be arrays or Python numbers")
+            names = f"{type(x1).__name__} and {type(x2).__name__}"
+            raise DTypeError(f"where: x1 and x2 must be arrays or Python numbers, got {names}; use asarray")
         dtype = promote(kinds[0], kinds[1])
     elif isinstance(x1, Tensor) and isinstance(x2, Tensor):
         dtype = promote(x1.dtype, x2.dtype)

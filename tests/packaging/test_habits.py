@@ -66,6 +66,7 @@ def test_every_test_folder_mirrors_a_package_folder() -> None:
         "replay",
         "field",
         "suite",
+        "parity",
     }
     package = {str(p.parent.relative_to(ROOT / "gradlet")) for p in MODULES}
     tests = {str(p.parent.relative_to(ROOT / "tests")) for p in (ROOT / "tests").rglob("test_*.py")}
