@@ -21,6 +21,7 @@ from gradlet.target.target import Target
 
 MAX_STEPS: Final = 512  # in one kernel; more costs compile time and registers, and saves nothing
 MAX_OPERANDS: Final = 128
+MAX_EVALUATIONS: Final = 1024  # of steps in one kernel, each counted for every view it is computed at
 
 Atoms = frozenset[int]
 ViewNames = dict[tuple[int, int], int]  # (view below, what is on top of it) -> name
@@ -119,13 +120,22 @@ def make_cells(
             readers.setdefault(reader, []).append(writer)
     cell_of: dict[UOp, Cell] = {}
     cells: list[Cell] = []
+    evaluated: dict[UOp, int] = {}
     for step in reversed(steps.order):
         cell = _home(step, steps, cell_of, readers, target_of, careful)
+        count = 1
+        if cell is not None:
+            count = sum(evaluated[u] * len({o for o, s in steps.reads[u] if s is step}) for u in steps.users[step])
+            # Views of views multiply: each level of a tree of halves reads the one below twice.
+            if cell.evaluations + count > MAX_EVALUATIONS:
+                cell = None
         if cell is None:
-            cell = Cell(0, step)
+            cell, count = Cell(0, step), 1
             cells.append(cell)
+        else:
+            cell.evaluations += count
         join(step, cell, steps)
-        cell_of[step] = cell
+        cell_of[step], evaluated[step] = cell, count
     cells.reverse()
     names: ViewNames = {}
     for number, cell in enumerate(cells):

@@ -10,7 +10,7 @@ from typing import Final
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
 from gradlet.schedule.alignment import aligned_atoms
-from gradlet.schedule.cells import MAX_OPERANDS, MAX_STEPS, NOTHING, Atoms, Cell, ViewNames, view_of
+from gradlet.schedule.cells import MAX_EVALUATIONS, MAX_OPERANDS, MAX_STEPS, NOTHING, Atoms, Cell, ViewNames, view_of
 from gradlet.schedule.reasons import Reason
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
@@ -29,8 +29,6 @@ LONG: Final = 16
 SMALL_RESULT: Final = 1 << 14
 # Steps that take nothing else into their kernel than what they read.
 ALONE_OPS: Final = frozenset({Op.SCATTER, Op.COPY, Op.MERGE, Op.LARGEST})
-# A kernel writes out at most this many steps, each counted once for every index it is evaluated at.
-MAX_EVALUATIONS: Final = 1024
 
 
 @dataclass(frozen=True)

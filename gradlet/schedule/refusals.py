@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 from gradlet.base.report import human_bytes, human_seconds
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
-from gradlet.schedule.cells import MAX_OPERANDS, MAX_STEPS, Atoms, Cell
+from gradlet.schedule.cells import MAX_EVALUATIONS, MAX_OPERANDS, MAX_STEPS, Atoms, Cell
 from gradlet.schedule.fuse import MIN_GAIN, Kernel, Search
 from gradlet.schedule.launches import MAX_BODIES, Draft, LaunchSearch
 from gradlet.schedule.partition import Launch
-from gradlet.schedule.price import MAX_EVALUATIONS, PICO, Verdict, evaluations
+from gradlet.schedule.price import PICO, Verdict, evaluations
 from gradlet.schedule.reasons import Reason
 from gradlet.schedule.regions import MIN_LANES, Planner, Value, candidates, peak
 

@@ -24,3 +24,14 @@ def test_repeated_views_in_a_chain():
     calls = y.schedule().calls
     assert max(len(toposort([c.ast])) for c in calls) < 6000
     np.testing.assert_allclose(y.numpy(), expected, rtol=1e-4)
+
+
+def test_a_tree_of_halves_is_cut():
+    x = Tensor(np.arange(4096, dtype=np.int32)).realize()
+    y = x
+    while y.shape[0] > 1:
+        half = y.shape[0] // 2
+        y = y[:half] + y[half:]
+    calls = y.schedule().calls
+    assert max(len(toposort([c.ast])) for c in calls) < 6000
+    assert y.item() == 4096 * 4095 // 2
