@@ -16,7 +16,8 @@ from gradlet.ops.reduce import Axis
 from gradlet.ops.selection import SelectionMixin
 
 SEGMENT_OPS: Final = {"sum": Op.ADD, "mean": Op.ADD, "prod": Op.MUL, "max": Op.MAX, "min": Op.MIN}
-Bins = int | Sequence[Any]
+# So many parts of a row meet in one pass over it.
+FOLDED_AT_ONCE: Final = 16
 
 
 class CountingMixin(SelectionMixin):
@@ -316,9 +317,14 @@ class CountingMixin(SelectionMixin):
         last = len(rest)
         while folded.shape[last] > 1:
             size = folded.shape[last]
-            half = (size + 1) // 2
-            right = folded._box(last, half, size).pad_zeros([(0, 0)] * last + [(0, size % 2)])
-            folded = folded._box(last, 0, half).bitwise_xor(right)
+            parts = min(FOLDED_AT_ONCE, size)
+            length = -(-size // parts)
+            folded = folded._with_zeros(parts * length - size)
+            total = folded._box(last, 0, length)
+            for part in range(1, parts):
+                total = total.bitwise_xor(folded._box(last, part * length, (part + 1) * length))
+            # In memory: a fold of folds as one expression would be as long as the row.
+            folded = total.contiguous() if length > 1 else total
         return folded.reshape(kept if keepdim else rest)
 
 

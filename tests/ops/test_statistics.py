@@ -77,6 +77,12 @@ def test_many_halves_are_counted_exactly() -> None:
     assert x.std().dtype is dtypes.float16
 
 
+def test_a_hash_of_a_long_row() -> None:
+    x = np.random.default_rng(3).integers(-(2**40), 2**40, (2, 3000))
+    np.testing.assert_array_equal(Tensor(x).hash_tensor(1).numpy(), np.bitwise_xor.reduce(x, 1).astype(np.uint64))
+    assert Tensor([1.5]).hash_tensor().item() == np.float64(1.5).view(np.uint64)
+
+
 def test_negative_weights_mean_nothing() -> None:
     x = Tensor([[1.0, 2.0, 4.0], [0.0, 5.0, 1.0]])
     assert all(math.isnan(v) for v in x.cov(aweights=Tensor([1.0, -1.0, 1.0])).flatten().tolist())
