@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gradlet.ops.arithmetic import ArithmeticMixin
 from gradlet.ops.alignment import AlignmentMixin
+from gradlet.ops.arithmetic import ArithmeticMixin
 from gradlet.ops.attention import AttentionMixin
 from gradlet.ops.classification import ClassificationMixin
 from gradlet.ops.convolution import ConvolutionMixin
@@ -19,6 +19,7 @@ from gradlet.ops.normalization import NormalizationMixin
 from gradlet.ops.polynomials import PolynomialMixin
 from gradlet.ops.randomslope import RandomSlopeMixin
 from gradlet.ops.sampling import SamplingMixin
+from gradlet.ops.secondnames import SecondNameMixin
 from gradlet.ops.signal import SignalMixin
 from gradlet.ops.solving import SolvingMixin
 from gradlet.ops.triangles import TrianglesMixin
@@ -43,6 +44,7 @@ class ComposedMixin(
     PolynomialMixin,
     RandomSlopeMixin,
     SamplingMixin,
+    SecondNameMixin,
     SignalMixin,
     SolvingMixin,
     TrianglesMixin,
