@@ -91,7 +91,9 @@ def parse_einsum(formula: str, shapes: Sequence[Shape]) -> tuple[list[str], str]
         widest = max(widest, extra)
     batch = "".join(free[:widest])
     if len(batch) < widest:
-        raise ArgumentError(f"einsum: {formula!r} uses too many letters")
+        raise ArgumentError(
+            f"einsum: {formula!r} leaves {len(free)} letters for the {widest} axes of '...'; use fewer, or join axes"
+        )
     spelled = []
     for letters, shape in zip(operands, shapes):
         extra = len(shape) - len(letters.replace("...", ""))

@@ -138,7 +138,7 @@ class LinalgMixin(StatsMixin):
         if not isinstance(formula, str):
             raise ArgumentError(f"einsum: formula must be text such as 'ij,jk->ik', got {type(formula).__name__}")
         if not tensors:
-            raise ArgumentError("einsum: give at least one tensor")
+            raise ArgumentError(f"einsum: {formula!r} has no tensors; give one for each group of letters")
         tensors = [operand(t, "einsum", f"operand {i}") for i, t in enumerate(tensors)]
         inputs, output = parse_einsum(formula, [t.shape for t in tensors])
         tensors = list(tensors[0].same_dtype(tensors[1:], "einsum"))
@@ -180,7 +180,8 @@ def _without_repeats(tensor: Any, letters: str) -> tuple[Any, str]:
             second = letters.index(letter, first + 1)
             if tensor.shape[first] != tensor.shape[second]:
                 raise ShapeError(
-                    f"einsum: letter {letter!r} has sizes {tensor.shape[first]} and {tensor.shape[second]}"
+                    f"einsum: letter {letter!r} has sizes {tensor.shape[first]} and {tensor.shape[second]} in shape "
+                    f"{tensor.shape}; one letter stands for equal sizes"
                 )
             tensor = tensor.diagonal(0, first, second)
             letters = "".join(c for i, c in enumerate(letters) if i not in (first, second)) + letter

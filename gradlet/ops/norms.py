@@ -135,7 +135,7 @@ class NormsMixin(SpectralMixin):
         """
         if p == "nuc":
             if self.ndim != 2 and (not isinstance(dim, (tuple, list)) or len(dim) != 2):
-                raise ArgumentError(f"norm: 'nuc' needs two axes, got dim {dim!r} of shape {self.shape}")
+                raise ArgumentError(f"norm: 'nuc' needs two axes, got dim {dim!r} of shape {self.shape}; give dim")
             return self.matrix_norm("nuc", (0, 1) if dim is None else tuple(_none(dim)), keepdim, dtype)
         if isinstance(p, str) and p != "fro":
             raise ArgumentError(f"norm: p {p!r} is not a number, 'fro' or 'nuc'")

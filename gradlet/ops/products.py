@@ -143,7 +143,10 @@ class ProductsMixin(LinalgMixin):
         else:
             count = integer(dims, "tensordot", "dims", 0)
             if count > min(self.ndim, other.ndim):
-                raise ArgumentError(f"tensordot: dims {count} for tensors of {self.ndim} and {other.ndim} axes")
+                raise ArgumentError(
+                    f"tensordot: dims {count} for tensors of {self.ndim} and {other.ndim} axes; sum over at most "
+                    f"{min(self.ndim, other.ndim)}"
+                )
             first, second = list(range(self.ndim - count, self.ndim)), list(range(count))
         if len(first) != len(second):
             raise ArgumentError(f"tensordot: {len(first)} axes of the first meet {len(second)} of the second")
@@ -227,7 +230,9 @@ class ProductsMixin(LinalgMixin):
         """
         need_axes(batch1, "addbmm", "batch1", 3), need_axes(batch2, "addbmm", "batch2", 3)
         if batch1.shape[0] != batch2.shape[0] or batch1.shape[2] != batch2.shape[1]:
-            raise ShapeError(f"addbmm: shapes {batch1.shape} and {batch2.shape} do not fit")
+            raise ShapeError(
+                f"addbmm: shapes {batch1.shape} and {batch2.shape} do not fit: they are [batch, n, k] and [batch, k, m]"
+            )
         return self._with_product(batch1.tensordot(batch2, ([0, 2], [0, 1])), beta, alpha, "addbmm")
 
     def _with_product(self, product: Self, beta: float, alpha: float, what: str) -> Self:
@@ -269,7 +274,7 @@ class ProductsMixin(LinalgMixin):
             if left.shape[1] != right.shape[0]:
                 raise ShapeError(f"multi_dot: neighbours of shapes {left.shape} and {right.shape} do not fit")
             if left.dtype is not right.dtype:
-                raise DTypeError(f"multi_dot: factors have types {left.dtype} and {right.dtype}; cast one")
+                raise DTypeError(f"multi_dot: factors have types {left.dtype} and {right.dtype}; cast them to one")
         product = _in_order(factors, _cheapest_cuts(sizes))
         return product.reshape([s for s, gone in zip(product.shape, (row, column)) if not gone])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import string
+
 import pytest
 
 from gradlet import Tensor
@@ -13,6 +15,9 @@ M = Tensor([[1.0, 2.0], [3.0, 4.0]])
 WIDE = Tensor.zeros(2, 3)
 BATCH = Tensor.zeros(4, 2, 3)
 INTEGERS = Tensor([[1, 2], [3, 4]])
+SCALAR = Tensor(1.0)
+ALPHABET = string.ascii_letters
+MANY = Tensor.zeros((1,) * (len(ALPHABET) + 1))
 
 MISTAKES: list[Row] = [
     (lambda: V.mm(M), ShapeError, r"mm: this must be a matrix \(2 axes\), got shape \(2,\)"),
@@ -71,6 +76,35 @@ MISTAKES: list[Row] = [
     (lambda: V.newton_schulz(2, (1.5, -0.5)), ShapeError, "newton_schulz: needs matrices"),
     (lambda: Tensor.zeros(3, 3, 3).trace(), ShapeError, r"trace: needs a matrix, got shape \(3, 3, 3\)"),
     (lambda: V.bilinear(V, M), ShapeError, "bilinear: weight must be a batch of matrices"),
+    (lambda: M.outer(V), ShapeError, r"outer: needs two vectors, got shapes \(2, 2\) and \(2,\)"),
+    (lambda: Tensor.einsum("ij"), ArgumentError, "einsum: 'ij' has no tensors; give one for each group of letters"),
+    (lambda: Tensor.einsum("ii->i", WIDE), ShapeError, "einsum: letter .i. of .ii->i. has sizes 2 and 3"),
+    (lambda: Tensor.einsum("ii->i", WIDE[:1]), ShapeError, r"letter .i. has sizes 1 and 3 in shape \(1, 3\); one letter"),
+    (lambda: Tensor.einsum("i1->i", M), ArgumentError, "einsum: 'i1->i' may contain letters, ',', '...' and '->' only"),
+    (lambda: Tensor.einsum(f"{ALPHABET}...", MANY), ArgumentError, "einsum: .* leaves 0 letters for the 1 axes of"),
+    (lambda: SCALAR.vecdot(SCALAR), ShapeError, "vecdot: both need at least one axis; use .* for scalars"),
+    (lambda: WIDE.vecdot(Tensor.zeros(2, 1)), ShapeError, r"vecdot: shapes \(2, 3\) and \(2, 1\) differ along axis -1"),
+    (lambda: M.tensordot(M, [0]), ArgumentError, r"tensordot: dims must be a number or two lists of axes, got \[0\]"),
+    (lambda: M.tensordot(V, 2), ArgumentError, "tensordot: dims 2 for tensors of 2 and 1 axes; sum over at most 1"),
+    (lambda: M.addbmm(BATCH, BATCH), ShapeError, r"addbmm: shapes \(4, 2, 3\) and \(4, 2, 3\) do not fit: they are"),
+    (lambda: Tensor.zeros(3, 2, 2).addmm(M, M), ShapeError, r"addmm: shape \(3, 2, 2\) does not broadcast to that of"),
+    (lambda: Tensor.multi_dot([M, M.cast("float64")]), DTypeError, "multi_dot: .* dtypes.float32 and dtypes.float64"),
+    (lambda: V.bilinear(V, BATCH), ShapeError, r"bilinear: inputs of shapes \(2,\) and \(2,\) do not fit a weight of"),
+    (
+        lambda: V.bilinear(Tensor.zeros(3), BATCH, Tensor.zeros(3)),
+        ShapeError,
+        r"bilinear: bias has shape \(3,\), the weight needs \(4,\)",
+    ),
+    (lambda: Tensor.zeros(3).cross(WIDE), ShapeError, r"cross: shapes \(3,\) and \(2, 3\) must have as many axes"),
+    (lambda: WIDE.cross(WIDE, 0), ShapeError, "cross: axis 0 of shapes .* must have size 3"),
+    (lambda: SCALAR.vander(), ArgumentError, "vander: a tensor without axes does not say how many powers .*; give N"),
+    (lambda: V.diagonal(), ShapeError, r"diagonal: needs at least 2 axes, got shape \(2,\)"),
+    (lambda: V.vector_norm("fro"), ArgumentError, "vector_norm: ord must be a number, got 'fro'"),
+    (lambda: Tensor.zeros(2, 0).vector_norm(-1, 1), ShapeError, r"vector_norm: ord -1.0 over axes without elements"),
+    (lambda: M.matrix_norm(dim=0), ArgumentError, "matrix_norm: dim must be two axes, got 0"),
+    (lambda: Tensor.zeros(0, 3).matrix_norm(-2), ShapeError, "matrix_norm: ord -2 of matrices without elements, shape"),
+    (lambda: V.linalg_norm("fro", 0), ArgumentError, "norm: ord 'fro' is for matrices; give two axes"),
+    (lambda: V.norm("nuc"), ArgumentError, r"norm: 'nuc' needs two axes, got dim None of shape \(2,\); give dim"),
 ]
 
 T = Tensor.ones(3, 2)
