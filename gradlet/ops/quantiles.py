@@ -96,7 +96,7 @@ class QuantilesMixin(StatsMixin):
         """A value without axes that occurs in this one; its gradient is shared between its occurrences."""
         equal = self.eq(value).bitwise_or(value.isnan().bitwise_and(self.isnan()))
         # They are the largest of themselves, and a maximum shares its gradient.
-        return equal.where(self, -math.inf).max()
+        return equal.where(self, self.dtype.min).max()
 
     def quantile(self, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear") -> Self:
         """The values at the fractions `q` of the order along `dim`; NaN where there is any.

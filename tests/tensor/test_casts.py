@@ -311,3 +311,24 @@ def test_chains_of_operations_are_the_same_compiled_and_interpreted(name: str) -
             assert x.dtype is dtype
             results.append(x.numpy())
         np.testing.assert_array_equal(*results)
+
+
+METHODS = (
+    "acos asinh ceil cos cumsum elu erf exp floor gelu hardswish isfinite isinf isnan log log1p log_softmax logcumsumexp "
+    "logsumexp max mean median mish nan_to_num nanmean nansum prod reciprocal relu6 round rsqrt sigmoid sign silu sin "
+    "softmax softplus sort sqrt std tanh trunc var"
+).split()
+
+
+def test_methods_of_8_bits_round_what_float32_gives() -> None:
+    values = [0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -3.5, 16.0, 0.25, 240.0, -240.0, 0.015625, float("nan")]
+    narrow = Tensor(values, dtype="float8_e4m3fn").realize()
+    wide = narrow.cast("float32").realize()
+    for method in METHODS:
+        ours, theirs = getattr(narrow, method)(), getattr(wide, method)()
+        if isinstance(ours, tuple):
+            ours, theirs = ours[0], theirs[0]
+        if theirs.dtype is dtypes.float32:
+            assert ours.dtype is narrow.dtype, method
+            theirs = theirs.cast(narrow.dtype)
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), method)
