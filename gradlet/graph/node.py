@@ -146,17 +146,23 @@ class UOp(ElementwiseMixin, MovementMixin):
         return mk(op, dtype, (self, *others), None)
 
     # The frequent operators go to `mk` directly.
-    def add(self, other: Any) -> UOp:
-        """`self + other`, element by element."""
-        return mk(_ADD, self.dtype, (self, other if other.__class__ is UOp else self.coerce(other)), None)
+    def add(self, x: Any, reverse: bool = False, alpha: float = 1) -> UOp:
+        """`self + alpha * x`, element by element."""
+        if reverse or alpha != 1:
+            return super().add(x, reverse, alpha)
+        return mk(_ADD, self.dtype, (self, x if x.__class__ is UOp else self.coerce(x)), None)
 
-    def mul(self, other: Any) -> UOp:
-        """`self * other`, element by element."""
-        return mk(_MUL, self.dtype, (self, other if other.__class__ is UOp else self.coerce(other)), None)
+    def mul(self, x: Any, reverse: bool = False) -> UOp:
+        """`self * x`, element by element."""
+        if reverse:
+            return super().mul(x, reverse)
+        return mk(_MUL, self.dtype, (self, x if x.__class__ is UOp else self.coerce(x)), None)
 
-    def sub(self, other: Any) -> UOp:
-        """`self - other`, element by element."""
-        return mk(_ADD, self.dtype, (self, self.coerce(other).neg()), None)
+    def sub(self, x: Any, reverse: bool = False, alpha: float = 1) -> UOp:
+        """`self - alpha * x`, element by element."""
+        if reverse or alpha != 1:
+            return super().sub(x, reverse, alpha)
+        return mk(_ADD, self.dtype, (self, self.coerce(x).neg()), None)
 
     def neg(self) -> UOp:
         """`-self`; a constant is negated at once."""
