@@ -164,7 +164,9 @@ class AlignmentMixin(LossMixin):
                 raise ShapeError(f"{what}: {name}_lengths {values} must be {batch} lengths up to {high}")
             lengths = self.from_data(values, dtypes.int32)
         if operand(lengths, what, f"{name}_lengths").shape != (batch,) or not lengths.dtype.is_int:
-            raise ShapeError(f"{what}: {name}_lengths of shape {lengths.shape} must be {batch} integers")
+            raise ShapeError(
+                f"{what}: {name}_lengths of shape {lengths.shape} and type {lengths.dtype} must be {batch} integers"
+            )
         found: Self = lengths
         return found
 

@@ -89,7 +89,10 @@ class AttentionMixin(NeuralMixin):
                     f"{key.shape} and {value.shape}"
                 )
             if self.shape[-3] % key.shape[-3] or self.shape[-3] % value.shape[-3]:
-                raise ShapeError(f"attention: {self.shape[-3]} query heads do not divide by {key.shape[-3]} key heads")
+                raise ShapeError(
+                    f"attention: {self.shape[-3]} query heads must be a multiple of {key.shape[-3]} key heads and of "
+                    f"{value.shape[-3]} value heads"
+                )
             key = key.repeat_interleave(self.shape[-3] // key.shape[-3], -3)
             value = value.repeat_interleave(self.shape[-3] // value.shape[-3], -3)
         if is_causal and attn_mask is not None:
@@ -167,7 +170,10 @@ class AttentionMixin(NeuralMixin):
         length, batch, width = query.shape
         heads = integer(num_heads, what, "num_heads", 1)
         if width != embed_dim_to_check or width % heads:
-            raise ArgumentError(f"{what}: E is {width}, not {embed_dim_to_check} that {heads} heads divide")
+            raise ArgumentError(
+                f"{what}: queries {self.shape} have {width} features; they must be embed_dim_to_check, "
+                f"{embed_dim_to_check}, and a multiple of num_heads, {heads}"
+            )
         if key.shape[:2] != value.shape[:2] or key.shape[1] != batch:
             raise ShapeError(f"{what}: keys {key.shape} and values {value.shape} must be [S, {batch}, ...]")
         if is_causal and attn_mask is None:
@@ -222,7 +228,10 @@ class AttentionMixin(NeuralMixin):
 def _projected(x: Any, weight: Any, bias: Any, what: str) -> Any:
     """`x @ weight.T + bias`."""
     if operand(weight, what, "a projection").ndim != 2 or weight.shape[1] != x.shape[-1]:
-        raise ShapeError(f"{what}: a projection of shape {weight.shape} does not fit {x.shape[-1]} features")
+        raise ShapeError(
+            f"{what}: a projection of shape {weight.shape} does not fit {x.shape[-1]} features; "
+            "give [outputs, features]"
+        )
     result = x.dot(weight.transpose(0, 1))
     return result if bias is None else result.add(bias)
 
@@ -251,5 +260,5 @@ def _added(mask: Any, what: str) -> Any:
     if mask.dtype is dtypes.bool:
         return mask.where(-math.inf, 0.0)
     if not mask.dtype.is_float:
-        raise DTypeError(f"{what}: masks must be bool or floats, got {mask.dtype}; cast it")
+        raise DTypeError(f"{what}: masks must be bool or floats, got {mask.dtype}; cast them")
     return mask

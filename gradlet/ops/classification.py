@@ -148,7 +148,9 @@ class ClassificationMixin(LinalgMixin, LossMixin):
         if self.ndim not in (1, 2) or len(shape) < 2 or shape[-1] != self.shape[-1]:
             raise ShapeError(f"{what}: input {self.shape} must be [features] or [N, features], the weight {shape} fit")
         if self.ndim == 1 and len(shape) > 2:
-            raise ShapeError(f"{what}: a weight with more axes, {shape}, needs an input [N, features]: {self.shape}")
+            raise ShapeError(
+                f"{what}: linear_weight of shape {shape} needs an input [N, features], got shape {self.shape}"
+            )
         logits = self.dot(linear_weight.reshape(-1, shape[-1]).transpose(0, 1)).reshape(self.shape[:-1] + shape[:-1])
         if linear_bias is not None:
             wanted = shape[:-1] if operand(linear_bias, what, "linear_bias").ndim > 1 else shape[:1]

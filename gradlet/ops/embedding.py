@@ -115,7 +115,9 @@ class EmbeddingMixin(StatsMixin):
         if per_sample_weights is not None and mode != "sum":
             raise ArgumentError(f"{what}: per_sample_weights go with mode 'sum', not {mode!r}")
         if per_sample_weights is not None and operand(per_sample_weights, what, "factors").shape != self.shape:
-            raise ShapeError(f"{what}: per_sample_weights of shape {per_sample_weights.shape}, not {self.shape}")
+            raise ShapeError(
+                f"{what}: per_sample_weights of shape {per_sample_weights.shape} must have shape {self.shape}"
+            )
         if self.ndim == 2 and offsets is not None:
             raise ShapeError(f"{what}: a matrix {self.shape} of row numbers has its bags as rows; leave out offsets")
         if self.ndim not in (1, 2) or (self.ndim == 1 and (offsets is None or offsets.ndim != 1)):
@@ -131,7 +133,10 @@ class EmbeddingMixin(StatsMixin):
         assert offsets is not None
         bags = offsets.shape[0] - (1 if include_last_offset else 0)
         if bags < 0 or not offsets.dtype.is_int:
-            raise ShapeError(f"{what}: offsets of shape {offsets.shape} and type {offsets.dtype} must be integers")
+            raise ShapeError(
+                f"{what}: offsets of shape {offsets.shape} and type {offsets.dtype} must be integers, one a bag (and "
+                "the end, with include_last_offset)"
+            )
         if bags == 0 or 0 in self.shape:
             return weight.const_like(0, (bags, weight.shape[1]))
         return self._bags_at(wide, counts, offsets, bags, mode).cast(weight.dtype)

@@ -160,8 +160,8 @@ class LossMixin(StatsMixin, ActivationMixin):
         0.6931
         """
         what = "binary_cross_entropy_with_logits"
-        if self.coerce(target).shape != self.shape:
-            raise ShapeError(f"{what}: target must have the shape {self.shape} of the logits")
+        if (shape := self.coerce(target).shape) != self.shape:
+            raise ShapeError(f"{what}: target of shape {shape} must have the shape {self.shape} of the logits")
         return self._entropy_of_logits(target, weight, reduction, pos_weight, what)
 
     def _entropy_of_logits(self, target: Any, weight: Any, reduction: str, pos_weight: Any, what: str) -> Self:

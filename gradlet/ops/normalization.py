@@ -205,7 +205,9 @@ class NormalizationMixin(StatsMixin):
         [[2.0]]
         """
         if self.ndim < 2 or (N, C) != self.shape[:2] or N * C * HxW != self.numel():
-            raise ShapeError(f"native_group_norm: shape {self.shape} is not {N} samples of {C} channels of {HxW}")
+            raise ShapeError(
+                f"native_group_norm: shape {self.shape} is not N={N} samples of C={C} channels of HxW={HxW} elements"
+            )
         return self._group_norm("native_group_norm", group, weight, bias, eps)
 
     def _group_norm(

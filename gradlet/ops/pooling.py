@@ -213,9 +213,12 @@ class PoolingMixin(WindowMixin):
     def _largest_of(self, what: str, plan: Plan, return_indices: bool) -> Any:
         kernel, steps, spread, sides, tail = plan
         count = len(kernel)
+        if 0 in self.shape[max(0, self.ndim - count - 1) :]:
+            raise ShapeError(
+                f"{what}: shape {self.shape} has no elements beside the batch; there is no largest of none"
+            )
         grown = _grown(sides, tail)
         lead = [(0, 0)] * (self.ndim - count)
-
         views = self.pad(lead + grown, value=self.dtype.min).windows(kernel, steps, spread)
 
         def place() -> Any:
@@ -396,7 +399,7 @@ class PoolingMixin(WindowMixin):
             count = len(kernel_size)
         kernel = positive(kernel_size, count, what, "kernel_size")
         if self.ndim < count:
-            raise ShapeError(f"{what}: {count} window sizes for shape {self.shape}")
+            raise ShapeError(f"{what}: {count} window sizes need at least {count} axes, got shape {self.shape}")
         steps = kernel if stride is None else positive(stride, count, what, "stride")
         spread = positive(dilation, count, what, "dilation")
         sides = sides_of(padding, count, what)

@@ -84,7 +84,7 @@ class ResizeMixin(AdaptiveMixin):
             raise ArgumentError("interpolate: give size or scale_factor")
         count = len(given) if isinstance(given, (tuple, list)) else max(1, self.ndim - 2)
         if not 0 < count <= self.ndim:
-            raise ShapeError(f"interpolate: {count} sizes for shape {self.shape}")
+            raise ShapeError(f"interpolate: {count} sizes for shape {self.shape}; give one for each of its last axes")
         have = self.shape[self.ndim - count :]
         steps: list[float | None] = [None] * count
         if scale_factor is not None:

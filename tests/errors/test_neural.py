@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,24 @@ GROUPED, GROUP_WEIGHT = Tensor.ones(1, 4, 4, 4), Tensor.ones(4, 2, 3, 3)
 X, CLASSES = Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor([0, 1])
 A = Tensor.zeros(2, 3)
 V = Tensor.zeros(3)
+HEADS = Tensor.zeros(3, 3, 2)
+ROWS = Tensor([[0, 1]])
+
+
+def attend(
+    value: Tensor | None = None,
+    weight: Tensor | None = Tensor.zeros(12, 4),
+    width: int = 4,
+    heads: int = 2,
+    **more: Any,
+) -> Any:
+    """Attention of two steps of four features to themselves."""
+    x = Tensor.zeros(2, 4)
+    other = x if value is None else value
+    return x.multi_head_attention_forward(
+        x, other, width, heads, weight, None, None, None, False, 0.0, Tensor.zeros(4, 4), None, **more
+    )
+
 
 MISTAKES: list[Row] = [
     (lambda: IMAGE.conv2d(None), DTypeError, "conv2d: weight must be a Tensor"),
@@ -78,6 +97,93 @@ MISTAKES: list[Row] = [
     (lambda: A.sparse_categorical_crossentropy(V), ShapeError, r"\(2,\)"),
     (lambda: A.sparse_categorical_crossentropy(Tensor([0.5, 1.0])), DTypeError, "integers"),
     (lambda: A.gelu("erf"), ArgumentError, "'tanh' or 'none'"),
+    # attention
+    (
+        lambda: HEADS.scaled_dot_product_attention(Tensor.zeros(2, 3, 2), Tensor.zeros(2, 3, 2), enable_gqa=True),
+        ShapeError,
+        "attention: 3 query heads must be a multiple of 2 key heads and of 2 value heads",
+    ),
+    (
+        lambda: X.scaled_dot_product_attention(X, X, attn_mask=X, is_causal=True),
+        ArgumentError,
+        "attention: give attn_mask or is_causal, not both",
+    ),
+    (lambda: attend(width=3), ArgumentError, r"_forward: queries \(2, 4\) have 4 features; they must be embed_dim_to"),
+    (lambda: attend(heads=3), ArgumentError, "multi_head_attention_forward: .* a multiple of num_heads, 3"),
+    (lambda: attend(value=Tensor.zeros(3, 4)), ShapeError, r"_forward: keys .* and values .* must be \[S, 1, ...\]"),
+    (lambda: attend(weight=None), ArgumentError, "_forward: give in_proj_weight, or all of q_, k_ and v_proj_weight"),
+    (
+        lambda: attend(weight=Tensor.zeros(12, 3)),
+        ShapeError,
+        r"_forward: a projection of shape \(4, 3\) does not fit 4 features; give \[outputs, features\]",
+    ),
+    (
+        lambda: attend(key_padding_mask=Tensor([True])),
+        ShapeError,
+        r"_forward: key_padding_mask of shape \(1, 1\) must be \(1, 2\)",
+    ),
+    (
+        lambda: attend(attn_mask=Tensor([[1, 0], [0, 1]])),
+        DTypeError,
+        "_forward: masks must be bool or floats, got dtypes.int32; cast them",
+    ),
+    # tables of embeddings
+    (
+        lambda: CLASSES.embedding_bag(X, CLASSES, mode="sum", per_sample_weights=V),
+        ShapeError,
+        r"embedding_bag: per_sample_weights of shape \(3,\) must have shape \(2,\)",
+    ),
+    (
+        lambda: ROWS.embedding_bag(X, CLASSES),
+        ShapeError,
+        r"embedding_bag: a matrix \(1, 2\) of row numbers has its bags as rows; leave out offsets",
+    ),
+    (
+        lambda: CLASSES.embedding_bag(X, V),
+        ShapeError,
+        r"embedding_bag: offsets of shape \(3,\) and type dtypes.float32 must be integers, one a bag",
+    ),
+    # windows
+    (lambda: V.fractional_max_pool2d(1, 1), ShapeError, r"fractional_max_pool2d: needs 3 or 4 axes with elements, got"),
+    (
+        lambda: IMAGE.fractional_max_pool2d(2, 2, random_samples=X),
+        ShapeError,
+        r"fractional_max_pool2d: random_samples of shape \(2, 2\) must be \(1, 1, 2\)",
+    ),
+    (lambda: V.max_pool2d(2), ShapeError, r"max_pool2d: 2 window sizes need at least 2 axes, got shape \(3,\)"),
+    (
+        lambda: IMAGE.max_unpool2d(IMAGE.cast("int32"), 1, padding=4),
+        ShapeError,
+        r"max_unpool2d: the result would have the sizes \(-4, -4\); use a larger kernel or less padding",
+    ),
+    (
+        lambda: IMAGE.max_pool2d_with_indices_backward(IMAGE, CLASSES),
+        ShapeError,
+        r"_backward: a gradient of shape \(1, 1, 4, 4\), indices of shape \(2,\) and x of shape",
+    ),
+    # normalization
+    (
+        lambda: IMAGE.native_group_norm(None, None, 1, 2, 16, 1, 1e-5),
+        ShapeError,
+        r"native_group_norm: shape \(1, 1, 4, 4\) is not N=1 samples of C=2 channels of HxW=16 elements",
+    ),
+    (
+        lambda: IMAGE[:, :, :1, :1].instance_norm(),
+        ShapeError,
+        r"instance_norm: shape \(1, 1, 1, 1\) has one element a channel, whose variance is 0",
+    ),
+    (lambda: Tensor(1.0).batch_norm(None, None, training=True), ShapeError, "batch_norm: needs an axis of channels"),
+    # images
+    (
+        lambda: V.interpolate((2, 2)),
+        ShapeError,
+        r"interpolate: 2 sizes for shape \(3,\); give one for each of its last",
+    ),
+    (
+        lambda: Tensor.zeros(1, 1, 0, 4).grid_sample(Tensor.zeros(1, 2, 2, 2)),
+        ShapeError,
+        r"grid_sample: images of shape \(1, 1, 0, 4\) have no pixels",
+    ),
 ]
 
 
