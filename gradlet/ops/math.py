@@ -30,7 +30,14 @@ class MathMixin(TranscendentalMixin):
         raise NotImplementedError
 
     def carried_float(self, what: str) -> tuple[Self, DType]:
-        """This as float32 or float64, and the float type of a result that is rounded once."""
+        """This as float32 or float64, and the float type of a result that is rounded once.
+
+        Raises:
+            DTypeError: the type has no float of its own.
+
+        >>> Tensor([1.0], dtype="float16").carried_float("example")[0].dtype
+        dtypes.float32
+        """
         x = self.same_float(what)
         return x.cast(accumulator(x.dtype)), x.dtype
 

@@ -28,6 +28,9 @@ class Elementary(LazyTensor):
             ShapeError: shapes that do not broadcast.
             DTypeError: types that have no float form.
             DeviceError: operands on different devices.
+
+        >>> Tensor([0.0]).elementary("sigmoid").item()
+        0.5
         """
         tensors = self.same_float(name).same_dtype(others, name) if others else (self.same_float(name),)
         own = tensors[0].dtype
