@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any, Final, Self
 
-from gradlet.base.dtype import DType, accumulator
+from gradlet.base.dtype import DType, accumulator, dtypes
 from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
 from gradlet.ops.arguments import axis_number, broadcast_shapes, integer, number
 from gradlet.ops.linalg import LinalgMixin
 from gradlet.ops.movement import operand
 from gradlet.ops.reduce import Axis
-from gradlet.ops.selection import SelectionMixin
 
 # From so many rows on either side Euclidean distances come from a matrix product.
 MANY_ROWS: Final = 25
@@ -20,7 +19,7 @@ COMPUTE_MODES: Final = {
 }  # fmt: skip
 
 
-class DistanceMixin(LinalgMixin, SelectionMixin):
+class DistanceMixin(LinalgMixin):
     """Distances. Gradients are 0 where a distance is 0, as in torch."""
 
     __slots__ = ()
@@ -174,14 +173,26 @@ class DistanceMixin(LinalgMixin, SelectionMixin):
         pairs = count * (count - 1) // 2
         if pairs == 0:
             return x.const_like(0.0, (0,))
-        # The pairs of row i begin at i * (2 * count - 1 - i) / 2.
-        row = x.positions(count, x.place).cast("int64")
-        begins = row.mul(row.mul(-1).add(2 * count - 1)).floordiv(2)
-        pair = x.positions(pairs, x.place).cast("int64")
-        first = begins._bisect(pair, True).add(-1)
-        second = pair.sub(begins.gather_rows(first)).add(first).add(1)
+        first, second = x._pairs_of_rows(count)
         gap = x.gather_rows(first).sub(x.gather_rows(second))
         return gap._p_norm(p, -1, False, "pdist").cast(x.dtype)
+
+    def _pairs_of_rows(self, count: int) -> tuple[Self, Self]:
+        """The first and the second row of every pair, in order.
+
+        The pairs of row i begin at i * (2 * count - 1 - i) / 2; the root of that in floats may be off by one.
+        """
+
+        def begin(row: Self) -> Self:
+            return row.mul(row.mul(-1).add(2 * count - 1)).rshift(1)
+
+        pair = self.positions(count * (count - 1) // 2, self.place).cast(dtypes.int64)
+        middle = count - 0.5
+        root = pair.cast(dtypes.float64).mul(-2.0).add(middle * middle).maximum(0.0).sqrt()
+        first = root.mul(-1.0).add(middle).cast(dtypes.int64)
+        first = first.sub(pair.lt(begin(first)).cast(dtypes.int64))
+        first = first.add(pair.lt(begin(first.add(1))).logical_not().cast(dtypes.int64))
+        return first, pair.sub(begin(first)).add(first).add(1)
 
     def renorm(self, p: float, dim: int, maxnorm: float) -> Self:
         """Slices along `dim` whose p-norm is above `maxnorm` scaled down to it.

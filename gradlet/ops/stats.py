@@ -136,13 +136,13 @@ class StatsMixin(RunningMixin):
         """This with 0 in place of NaN."""
         return self.isnan().where(0.0, self) if self.dtype.is_float else self.as_value()
 
-    def count_nonzero(self, dim: Axis = None) -> Self:
+    def count_nonzero(self, dim: Axis = None, keepdim: bool = False) -> Self:
         """How many elements over `dim` are not zero (NaN is not); int64.
 
         >>> Tensor([[0, 1], [2, 3]]).count_nonzero(1).tolist()
         [1, 2]
         """
-        return self.ne(0).cast(dtypes.int64).reduce_over(Op.ADD, dim, False, "count_nonzero")
+        return self.ne(0).cast(dtypes.int64).reduce_over(Op.ADD, dim, keepdim, "count_nonzero")
 
     # spread
     def var(self, axis: Axis = None, keepdim: bool = False, correction: float | None = 1) -> Self:
