@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from itertools import count
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
@@ -232,29 +233,40 @@ def buffer_of(node: UOp) -> Buffer:
     return found
 
 
-# Memory that somebody outside sees, with how many do: it is read, and never written in place.
-_seen: Final[WeakKeyDictionary[UOp, int]] = WeakKeyDictionary()
+# BUFFER nodes whose memory somebody outside sees, one entry for each who does: it is read, and never written in place.
+# Entries come and go in destructors and in any thread, so each change is one operation of the dict.
+_watched: Final[dict[int, ref[UOp]]] = {}
+_numbers: Final = count()
 
 
-def protect(node: UOp) -> None:
-    """Never write into the memory of a BUFFER node: it is somebody else's."""
-    _seen[node] = _seen.get(node, 0) + 1
+def protect(node: UOp) -> int:
+    """Do not write into the memory of a BUFFER node, which is seen outside, as long as the node lives, or until its
+    number, which this returns, is given to `release`.
+    """
+    number = next(_numbers)
+    _watched[number] = ref(node, lambda _: release(number))
+    return number
+
+
+def release(number: int) -> None:
+    """One less looks at the memory of a node."""
+    _watched.pop(number, None)
 
 
 def protected() -> list[UOp]:
     """The BUFFER nodes whose memory somebody outside sees."""
-    return list(_seen) if _seen else []
+    found = [watched() for watched in list(_watched.values())] if _watched else []
+    return list(dict.fromkeys([node for node in found if node is not None]))
 
 
 class Lease:
     """Somebody outside looks at the memory of a BUFFER node: it stays, and is not written, while this object lives."""
 
-    __slots__ = ("_node", "buffer")
+    __slots__ = ("_number", "buffer")
 
     def __init__(self, node: UOp) -> None:
         self.buffer = buffer_of(node)
-        self._node = ref(node)
-        protect(node)
+        self._number = protect(node)
 
     def view(self) -> memoryview:
         """The bytes, read-only. The view keeps the lease alive."""
@@ -264,11 +276,5 @@ class Lease:
         return allocator.view(self.buffer.address, self.buffer.nbytes, self).toreadonly()
 
     def __del__(self) -> None:
-        node = self._node()
-        if node is None or sys.is_finalizing():
-            return
-        count = _seen.get(node, 1) - 1
-        if count:
-            _seen[node] = count
-        else:
-            _seen.pop(node, None)
+        if not sys.is_finalizing():
+            release(self._number)

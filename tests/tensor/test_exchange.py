@@ -102,6 +102,26 @@ def test_memory_is_written_again_when_nobody_holds_it() -> None:
     assert address(np.asarray(x)) == where
 
 
+def test_many_threads_may_look_at_once() -> None:
+    x = Tensor(START).realize()
+    before = len(protected())
+    held = np.asarray(x)
+
+    def look() -> None:
+        for _ in range(200):
+            np.asarray(x)
+            protected()
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(protected()) == before + 1
+    del held
+    assert len(protected()) == before
+
+
 def test_a_copy_is_the_consumers_own() -> None:
     x = Tensor(START).realize()
     own = np.from_dlpack(x, copy=True)
