@@ -32,17 +32,19 @@ def parse_rearrange(formula: str, shape: Shape, known: Mapping[str, int]) -> tup
     if len(left) != len(shape):
         raise ShapeError(f"rearrange: shape {shape} does not have the {len(left)} axes of {formula!r}")
     size = {name: integer(value, "rearrange", name) for name, value in known.items()}
-    for group, total in zip(left, shape):
+    for axis, (group, total) in enumerate(zip(left, shape)):
         unknown = [n for n in group if n not in size and n != "1"]
         have = prod(size[n] for n in group if n in size)
         if len(unknown) > 1:
             raise ArgumentError(f"rearrange: give the sizes of all but one of {unknown} as keywords")
         if unknown:
             if have == 0 or total % have:
-                raise ShapeError(f"rearrange: axis of size {total} does not divide by {have} in {formula!r}")
+                raise ShapeError(f"rearrange: axis {axis} of shape {shape} does not divide by {have} in {formula!r}")
             size[unknown[0]] = total // have
         elif have != total:
-            raise ShapeError(f"rearrange: axis of size {total} is not {have} as {formula!r} says")
+            raise ShapeError(
+                f"rearrange: axis {axis} of shape {shape} is not {have} as the sizes given for {formula!r}"
+            )
     names = [n for group in left for n in group if n != "1"]
     wanted = [n for group in right for n in group if n != "1"]
     if sorted(names) != sorted(wanted) or len(set(names)) != len(names):
@@ -60,7 +62,9 @@ def _spell_out(groups: list[list[str]], rest: list[str]) -> list[list[str]]:
 def _groups(side: str, formula: str) -> list[list[str]]:
     """Axes of one side; each is a list of the names joined in it."""
     if not re.fullmatch(r"(\s*(\((\s*(\w+|\.\.\.))*\s*\)|\w+|\.\.\.)\s*)*", side):
-        raise ArgumentError(f"rearrange: cannot read {side.strip()!r} of {formula!r}")
+        raise ArgumentError(
+            f"rearrange: cannot read {side.strip()!r} of {formula!r}; use names, '...', '1' and one level of brackets"
+        )
     groups = []
     for inside, single in re.findall(r"\(([^)]*)\)|(\w+|\.\.\.)", side):
         groups.append([single] if single else inside.split())

@@ -208,7 +208,7 @@ class JoiningMixin(AxesMixin):
         [[1], [2, 3, 4], [5]]
         """
         if not self.ndim:
-            raise ShapeError("tensor_split: a tensor without axes has no parts")
+            raise ShapeError("tensor_split: a tensor without axes has no parts; use reshape(1)")
         axis = axis_number(dim, self.ndim, "tensor_split")
         size = self.shape[axis]
         wanted = _integers_of(indices_or_sections)

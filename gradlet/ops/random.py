@@ -33,7 +33,7 @@ class RandomMixin(StatsMixin):
     def _random_words(cls, count: int, device: str | None) -> tuple[Self, Self]:
         """Two uint32 words an element."""
         if count > 2**32:
-            raise ShapeError(f"random numbers are counted in 32 bits; {count} elements are too many for one call")
+            raise ShapeError(f"random numbers are counted in 32 bits; {count} elements are too many; join parts")
         key0, key1, draw = cls.next_draw()
         index = cls.positions(count, device).cast(dtypes.uint32)
         return threefry2x32(key0, key1, index, draw)
@@ -258,7 +258,7 @@ class RandomMixin(StatsMixin):
         """
         wanted = sizes(shape, "glorot_uniform")
         if not wanted:
-            raise ShapeError("glorot_uniform: needs at least one axis")
+            raise ShapeError("glorot_uniform: needs at least one axis, the first of which is the output; got shape ()")
         bound = math.sqrt(6 / max(1, wanted[0] + prod(wanted[1:])))
         return cls.uniform(*wanted, low=-bound, high=bound, dtype=dtype, device=device)
 

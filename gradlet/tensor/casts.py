@@ -43,7 +43,9 @@ class Casts(LazyTensor):
         unsigned = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
         bits = self.bitcast(unsigned[own.itemsize]) if own is not dtypes.bool else self.cast(dtypes.uint8)
         if self.ndim == 0:
-            raise ShapeError(f"bitcast: {own} to {wanted} changes the size of the last axis, and there is none")
+            raise ShapeError(
+                f"bitcast: {own} to {wanted} changes the size of the last axis, and there is none; use reshape(1)"
+            )
         if wanted.itemsize < own.itemsize:
             parts = own.itemsize // wanted.itemsize
             shifts = [bits.rshift(8 * wanted.itemsize * i).cast(unsigned[wanted.itemsize]) for i in range(parts)]

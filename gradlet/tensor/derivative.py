@@ -38,7 +38,9 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
         result = function(*args, **kwargs)
         name = getattr(function, "__name__", repr(function))
         if not isinstance(result, tuple) or len(result) != 2 or not callable(result[1]):
-            raise GradientError(f"{name}: a function with a custom gradient returns (value, rule)")
+            raise GradientError(
+                f"{name}: a function with a custom gradient returns (value, rule), not {type(result).__name__}"
+            )
         value, rule = result
         values = list(value) if isinstance(value, (tuple, list)) else [value]
         for position, part in enumerate(values):

@@ -93,7 +93,9 @@ class Gradients(LazyTensor):
         seed = None
         if gradient is not None:
             if operand(gradient, "gradient", "gradient").shape != self.shape:
-                raise ShapeError(f"gradient of shape {gradient.shape} for a tensor of shape {self.shape}")
+                raise ShapeError(
+                    f"gradient of shape {gradient.shape} for a tensor of shape {self.shape}; they must agree"
+                )
             seed = gradient.cast(self.dtype).uop
         found = gradients(self.uop, seed, [t.uop for t in targets])
         return [None if g is None else wrap(g, t._place or self._place) for g, t in zip(found, targets)]

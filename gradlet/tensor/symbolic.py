@@ -52,7 +52,10 @@ def with_shape(node: UOp, shape: Sequence[Any]) -> UOp:
     """A node of the plain shape with the extents that `shape` asks for."""
     node = limit(node, sizes_of(shape))
     if shape_of(node) != tuple(shape):
-        raise ShapeError(f"a value of shape {shape_of(node)} does not become one of shape {tuple(shape)}")
+        raise ShapeError(
+            f"a value of shape {shape_of(node)} does not become one of shape {tuple(shape)}: sizes that are known only "
+            "at launch stay in their order; use permute to exchange axes"
+        )
     return node
 
 
@@ -63,8 +66,7 @@ def first_positions(node: UOp, axis: int, size: UOp) -> UOp:
         ShapeError: the axis has such a size already.
     """
     form = size_form(size)
-    if form is None:
-        raise ShapeError(f"slice on axis {axis}: its length is no sum of variables times integers")
+    assert form is not None  # limited_box found that it is a sum of variables times integers
     node = mk(Op.LIMIT, node.dtype, (node, form.node()), LimitArg(axis))
     extents(node)
     return node

@@ -66,7 +66,7 @@ class Writing(LazyTensor):
         [2]
         """
         if operand(x, "replace", "x").shape != self.shape:
-            raise ShapeError(f"replace: shape {x.shape} does not replace shape {self.shape}")
+            raise ShapeError(f"replace: shape {x.shape} does not replace shape {self.shape}; they must agree")
         self.uop, self._place, self._view = x.uop, x._place, None
         return self
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,14 @@ from gradlet.base.errors import ArgumentError, DeviceError, DTypeError, ShapeErr
 from tests.errors.table import Row, check
 
 A = Tensor.zeros(2, 3)
+
+
+class Closed:
+    """An array whose values numpy cannot have."""
+
+    def __array__(self, *arguments: Any, **more: Any) -> Any:
+        raise TypeError("it is sparse")
+
 
 MISTAKES: list[Row] = [
     (lambda: Tensor("abc"), DTypeError, "cannot make a tensor of str; use numbers"),
@@ -73,6 +83,20 @@ MISTAKES: list[Row] = [
     (lambda: Tensor.zeros(2**40, 2**40), ShapeError, r"zeros: .* elements, the most is 2\*\*62"),
     (lambda: A.cast("float33"), DTypeError, "unknown data type"),
     (lambda: Tensor.zeros(2, 5).bitcast("uint8").bitcast("int64"), ShapeError, "does not divide"),
+    (lambda: Tensor([np.zeros(2), 1.0]), ShapeError, "nested lists are ragged: arrays and numbers of different shapes"),
+    (lambda: Tensor(Closed()), DTypeError, "Closed does not give its values: it is sparse"),
+    (
+        lambda: Tensor.linspace(A[0], 1, 5),
+        ArgumentError,
+        r"linspace: start must be a number or have no axes, got shape",
+    ),
+    (lambda: Tensor.ones(3).tril(), ShapeError, r"tril, triu: need at least 2 axes, got shape \(3,\)"),
+    (
+        lambda: Tensor.rand(2**17, 2**17),
+        ShapeError,
+        "random numbers are counted in 32 bits; 17179869184 elements are t",
+    ),
+    (lambda: Tensor.glorot_uniform(), ShapeError, "glorot_uniform: needs at least one axis"),
 ]
 
 

@@ -40,6 +40,16 @@ class Elsewhere:
         raise AssertionError("asked for memory that cannot be read")
 
 
+class Negated(Elsewhere):
+    """A view on the host that negates what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def is_neg(self) -> bool:
+        return True
+
+
 def capsule(**changes: int) -> Any:
     """A capsule of two float32 numbers with other entries in its struct."""
     made = Tensor([1.0, 2.0]).realize().__dlpack__(max_version=(1, 0))
@@ -117,6 +127,7 @@ MISTAKES: list[Row] = [
     (lambda: xp.expand_dims(I32, axis=4), IndexingError, "out of range"),
     (lambda: xp.linalg.cholesky(I32), DTypeError, "cholesky: real floating arrays only, got dtypes.int32"),
     (lambda: xp.linalg.inv(Tensor([1.0])), ShapeError, r"inv: shape \(1,\) is no matrix"),
+    (lambda: Tensor.from_dlpack(Negated()), ExchangeError, r"this view negates what it reads, .* use resolve_neg\(\)"),
 ]  # fmt: skip
 
 

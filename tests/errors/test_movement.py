@@ -134,6 +134,48 @@ MISTAKES: list[Row] = [
     (lambda: V.pad((4, 0), mode="circular"), ShapeError, r"circular padding \(4, 0\) is more than axis 0 of size 3"),
     (lambda: Tensor.tril_indices(2, -1), ShapeError, "tril_indices: a size may not be negative"),
     (lambda: Tensor.triu_indices(2, 2, 0.5), ArgumentError, "triu_indices: offset must be an integer, got 0.5"),
+    (lambda: A.flatten(1, 0), ArgumentError, "flatten: start_dim 1 lies after end_dim 0"),
+    (lambda: A.pad([(1, 1)]), ShapeError, r"pad: 1 entries for shape \(2, 3\); give one for every axis"),
+    (
+        lambda: A.pad_zeros([(1, -1), (0, 0)]),
+        ShapeError,
+        r"pad: \(\(1, -1\), \(0, 0\)\) does not fit shape \(2, 3\): one",
+    ),
+    (
+        lambda: A.take_every(0),
+        ShapeError,
+        r"take_every: steps \(0,\) do not fit shape \(2, 3\); give one positive step",
+    ),
+    (
+        lambda: A.window(0, 1),
+        ShapeError,
+        r"window: a window of 3 elements does not fit axis 0 of shape \(2, 3\); pad it",
+    ),
+    (lambda: Tensor(1.0).tensor_split(2), ShapeError, r"tensor_split: a tensor without axes has no parts; use reshape"),
+    (lambda: V.meshgrid(V, indexing="yx"), ArgumentError, "meshgrid: indexing 'yx' is not 'ij' or 'xy'"),
+    # formulas
+    (
+        lambda: A.rearrange("a b c ... -> c b a ..."),
+        ShapeError,
+        r"rearrange: shape \(2, 3\) has too few axes for 'a b c ... -> c b a ...'",
+    ),
+    (lambda: A.rearrange("a -> a"), ShapeError, r"rearrange: shape \(2, 3\) does not have the 1 axes of 'a -> a'"),
+    (
+        lambda: A.rearrange("a (b c) -> a b c"),
+        ArgumentError,
+        r"rearrange: give the sizes of all but one of \['b', 'c'\] as keywords",
+    ),
+    (
+        lambda: A.rearrange("a (b c) -> a b c", b=2),
+        ShapeError,
+        r"rearrange: axis 1 of shape \(2, 3\) does not divide by 2 in 'a \(b c\) -> a b c'",
+    ),
+    (
+        lambda: A.rearrange("a b -> b a", a=3),
+        ShapeError,
+        r"rearrange: axis 0 of shape \(2, 3\) is not 3 as the sizes gi",
+    ),
+    (lambda: A.rearrange("a (b -> b a"), ArgumentError, r"rearrange: cannot read 'a \(b' of .*; use names, '...', '1'"),
 ]
 
 

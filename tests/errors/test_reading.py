@@ -20,6 +20,7 @@ X = Tensor([[1.0, 2.0], [3.0, 4.0]])
 I32 = Tensor([1, 2, 3])
 A = Tensor.zeros(2, 3)
 B = Tensor.zeros(4, 5)
+OTHER = Tensor([[1.0, 2.0], [3.0, 4.0]], device="PYTHON").realize()
 
 MISTAKES: list[Row] = [
     (lambda: X.item(), ShapeError, r"item: shape \(2, 2\) has 4 elements, not 1; use tolist"),
@@ -45,6 +46,29 @@ MISTAKES: list[Row] = [
     (lambda: A.assign(B), ShapeError, "assign"),
     (lambda: A.assign(Tensor.zeros(2, 3, dtype="int32")), DTypeError, "cast it first"),
     (lambda: A.sum().gradient(Tensor.ones(3)), GradientError, "does not depend on target 0"),
+    (lambda: X.sum().gradient(X, unused="skip"), ArgumentError, "gradient: unused 'skip' is not one of"),
+    (
+        lambda: X.gradient(X, gradient=B),
+        ShapeError,
+        r"gradient of shape \(4, 5\) for a tensor of shape \(2, 2\); they m",
+    ),
+    (
+        lambda: Tensor([1, 2]).sum().cast("float32").backward(),
+        GradientError,
+        "backward: this depends on no float tensor",
+    ),
+    (lambda: X.assign(OTHER), DeviceError, r"assign: the value is on PYTHON, the tensor on CPU; use .to\(\)"),
+    (lambda: X.replace(B), ShapeError, r"replace: shape \(4, 5\) does not replace shape \(2, 2\); they must agree"),
+    (
+        lambda: Tensor(1.0).bitcast("int8"),
+        ShapeError,
+        "bitcast: dtypes.float32 to dtypes.int8 changes the size of the la",
+    ),
+    (
+        lambda: Tensor([1.0]).expand(2**60).numpy(),
+        DeviceError,
+        r"numpy: no memory for a value of shape \(1152921504606",
+    ),
 ]
 
 

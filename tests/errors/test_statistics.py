@@ -113,6 +113,21 @@ MISTAKES: list[Row] = [
     (lambda: X.masked_var(ROW > 1), ShapeError, r"masked_var: .* shape \(3,\) does not fit into shape \(2, 2\)"),
     (lambda: X.masked_norm("a"), ArgumentError, "masked_norm: ord must be a number"),
     (lambda: X.masked_median(None, 4), IndexingError, "masked_median: axis 4"),
+    (lambda: X.masked_mean(X > 1, dtype="int32"), DTypeError, "masked_mean: the mean of .* does not fit dtypes.int32;"),
+    (lambda: X.histogramdd(2, weight=ROW), ShapeError, r"histogramdd: weight of shape \(3,\) must have shape \(2,\)"),
+    # differences
+    (lambda: ROW.numerical_gradient(edge_order=3), ArgumentError, "numerical_gradient: edge_order 3 is not 1 or 2"),
+    (lambda: X.numerical_gradient(spacing=[1]), ArgumentError, "numerical_gradient: 1 spacings for 2 axes; give one a"),
+    (
+        lambda: X.numerical_gradient(edge_order=2),
+        ShapeError,
+        r"numerical_gradient: axis 0 of shape \(2, 2\) needs at least 3 samples for edge_order 2",
+    ),
+    (
+        lambda: X.numerical_gradient(dim=0, spacing=[ROW]),
+        ShapeError,
+        r"numerical_gradient: spacing of shape \(3,\) for axis 0 of shape \(2, 2\); give a number, or 2 coordinates",
+    ),
 ]  # fmt: skip
 
 
