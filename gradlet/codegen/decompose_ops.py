@@ -28,11 +28,12 @@ LOG: Final = (
 SIN: Final = (-0.1666666716337204, 0.008333329111337662, -0.00019839295418933034, 2.7179398784937803e-06)
 COS: Final = (0.0416666679084301, -0.0013888883404433727, 2.4799417587928474e-05, -2.720220777518989e-07)
 
-# 2 / pi in pieces of 29 bits: times a float32 each piece is exact in float64.
-TWO_OVER_PI: Final = tuple(
-    math.ldexp(bits, -29 * (i + 1))
+# 1 / (2 pi) in pieces of 29 bits: times a float32 each piece is exact in float64. The first five give whole turns.
+TURNS: Final = tuple(
+    math.ldexp(bits, -29 * (i + 1) - 2)
     for i, bits in enumerate((341782637, 423170132, 352195499, 488592205, 461485765, 90590992, 478285810))
 )
+WHOLE_TURNS: Final = 5
 ROUND: Final = 12582912.0  # 1.5 * 2**23: adding it to a small float32 leaves the nearest integer in the last bits
 ROUND_BITS: Final = 0x4B400000
 LOG2_E: Final = 1.4426950408889634
@@ -157,24 +158,23 @@ def log2(x: UOp) -> UOp:
 def _quadrant(x: UOp) -> tuple[UOp, UOp]:
     """(r, q) with x = r + q * pi / 2 up to whole turns, |r| <= pi / 4 in float64, for every float32.
 
-    The argument in quarter turns, modulo 4, is summed from exact products with pieces of 2 / pi: whole multiples of 4
-    are dropped from each product before anything is rounded, so the size of x does not matter.
+    The argument in turns is summed from exact products with pieces of 1 / (2 pi): whole turns are dropped from each
+    product before anything is rounded, so the size of x does not matter.
     """
     wide = x.cast(dtypes.float64)
     parts: list[UOp] = []
-    for piece in TWO_OVER_PI:
+    for piece in TURNS:
         product = wide * piece
-        parts.append(fused((product * 0.25).trunc(), -4.0, product))
+        parts.append(fused(product.trunc(), -1.0, product) if len(parts) < WHOLE_TURNS else product)
     # Large terms first lose their whole part, then the small ones are added: nothing cancels after rounding.
-    head = parts[0] + parts[1]
+    head = (parts[0] + parts[1]) * 4.0
     quarter = _round_float64(head)
-    rest = head - quarter
     tail = parts[-1]
     for part in reversed(parts[2:-1]):
         tail = part + tail
-    more = _round_float64(rest + tail)
-    turn = (rest + tail) - more
-    return turn * (math.pi / 2), (quarter + more).cast(dtypes.int32)
+    rest = fused(tail, 4.0, head - quarter)
+    more = _round_float64(rest)
+    return (rest - more) * (math.pi / 2), (quarter + more).cast(dtypes.int32)
 
 
 def _sine_and_cosine(wide: UOp) -> tuple[UOp, UOp]:
