@@ -322,13 +322,15 @@ def _pinv(value: Any, matrix: Any, hermitian: bool) -> Any:
 
     def rule(gradient: Any) -> Sequence[Any]:
         inverse = _pinv(value, matrix, hermitian)
+        # Symmetric matrices are what the function knows: its derivatives of every order are symmetric.
+        source = symmetric(matrix) if hermitian else matrix
         back = transposed(inverse)
         turned = transposed(gradient)
         result = back.dot(gradient).dot(back).neg()
         outer = turned.dot(inverse).dot(back)
-        result = result.add(outer.sub(matrix.dot(inverse).dot(outer)))
+        result = result.add(outer.sub(source.dot(inverse).dot(outer)))
         inner = back.dot(inverse).dot(turned)
-        result = result.add(inner.sub(inner.dot(inverse).dot(matrix)))
+        result = result.add(inner.sub(inner.dot(inverse).dot(source)))
         return [symmetric(result) if hermitian else result]
 
     return value.with_derivative("pinv", [matrix], rule)

@@ -54,7 +54,7 @@ def test_the_identity_has_singular_values_of_exactly_one() -> None:
     assert Tensor.eye(3).svd()[1].tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("shapes", [((3, 0), (0, 2)), ((2, 3, 0), (0, 4)), ((0, 3), (3, 2))])
+@pytest.mark.parametrize("shapes", [((3, 0), (0, 2)), ((2, 3, 0), (0, 4))])
 def test_gradients_of_a_product_over_an_axis_of_no_elements(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     x, y = [Tensor.zeros(*shape) for shape in shapes]
     product = x @ y
