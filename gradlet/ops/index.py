@@ -403,13 +403,13 @@ class IndexMixin(CreateMixin):
 
 def _integer_of(part: Any, size: int, axis: int) -> int:
     try:
-        if isinstance(part, bool):
-            raise TypeError
-        number = as_integer(part)
+        number = None if isinstance(part, bool) else as_integer(part)
     except TypeError:
+        number = None
+    if number is None:
         raise IndexingError(
             f"index {part!r} on axis {axis} is no index; use integers, slices, None, ..., lists or integer tensors"
-        ) from None
+        )
     if not -size <= number < size:
         raise IndexingError(f"index {number} is out of range for axis {axis} of size {size}")
     return number + size if number < 0 else number

@@ -79,3 +79,10 @@ MISTAKES: list[Row] = [
 @pytest.mark.parametrize("row", MISTAKES, ids=range(len(MISTAKES)))
 def test_mistake(row: Row) -> None:
     check(row)
+
+
+def test_names_that_the_namespace_lacks() -> None:
+    with pytest.raises(AttributeError, match=r"gradlet.array_api has no complex64: there are no complex numbers; use"):
+        xp.complex64
+    with pytest.raises(AttributeError, match=r"module 'gradlet.array_api' has no attribute 'sine'; it has .*sin"):
+        xp.sine
