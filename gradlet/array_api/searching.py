@@ -51,7 +51,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
         ShapeError: no axes.
     """
     if not array(x, "nonzero").ndim:
-        raise ShapeError("nonzero: an array without axes has no indices")
+        raise ShapeError("nonzero: an array without axes has no indices; use reshape")
     rows = x.nonzero().cast(dtypes.default_int)
     return tuple([rows[:, axis] for axis in range(x.ndim)])
 
