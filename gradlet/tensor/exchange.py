@@ -10,6 +10,7 @@ its values.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from math import prod
 from operator import index
@@ -350,8 +351,9 @@ def uses_host_memory(device: str) -> bool:
 
 
 def shares_memory(value: Any) -> bool:
-    """Whether a foreign array offers its memory; numpy's own arrays are read in another way."""
-    return hasattr(value, "__dlpack__") and type(value).__module__.partition(".")[0] != "numpy"
+    """Whether a foreign array offers its memory; numpy's own arrays, masked ones too, are read in another way."""
+    numpy = sys.modules.get("numpy")
+    return hasattr(value, "__dlpack__") and not (numpy is not None and isinstance(value, numpy.ndarray))
 
 
 def from_foreign(value: Any, device: str | None, copy: bool) -> Any:
@@ -387,6 +389,10 @@ def _capsule_of(x: Any, copy: bool | None) -> Any:
         kind, number = x.__dlpack_device__()
         if int(kind) not in dlpack.HOST_KINDS:
             raise ExchangeError(f"from_dlpack: {dlpack.refused_device(int(kind), int(number))}")
+    if hasattr(x, "mask") and hasattr(x, "filled"):
+        raise ExchangeError(
+            "from_dlpack: a masked array would lose its mask; choose what stands there with .filled(value)"
+        )
     if _is_negated(x):
         raise ExchangeError(
             "from_dlpack: this view negates what it reads, so its memory is not its value; use resolve_neg()"

@@ -163,10 +163,8 @@ def test_symmetric_matrices(n: int) -> None:
     np.testing.assert_allclose(a @ vectors, vectors * values[:, None], rtol=1e-7, atol=1e-7)
 
 
-SHAPES_OF_FACTORS = [(2, 1), *[pytest.param(s, marks=pytest.mark.slow) for s in ((3, 3), (3, 2), (2, 4), (2, 3, 2))]]
-
-
-@pytest.mark.parametrize("shape", SHAPES_OF_FACTORS)
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(2, 1), (3, 3), (3, 2), (2, 4), (2, 3, 2)])
 def test_factors(shape: tuple[int, ...]) -> None:
     a = some(*shape)
     for mode in ("reduced", "complete"):
@@ -193,7 +191,7 @@ def test_factors(shape: tuple[int, ...]) -> None:
 
 
 def test_rank_and_inverse_of_a_matrix_without_full_rank() -> None:
-    a = np.outer([1.0, 2.0, 3.0], [1.0, -1.0])
+    a = np.outer([1.0, 2.0], [1.0, -1.0])
     assert xp.linalg.matrix_rank(Tensor(a)).item() == 1
     assert xp.linalg.matrix_rank(Tensor(np.diag([1.0, 0.01])), rtol=0.1).item() == 1
     close(xp.linalg.pinv(Tensor(a)), np.linalg.pinv(a), 1e-7)

@@ -214,6 +214,16 @@ def test_memory_between_elements_is_copied() -> None:
     assert x.tolist() == [2.0] * 6
 
 
+def test_a_mask_is_never_lost() -> None:
+    class Masked(np.ma.MaskedArray):  # type: ignore[type-arg]
+        """Of another package."""
+
+    with pytest.raises(DTypeError, match="would lose its mask"):
+        Tensor(Masked([1.0, 2.0], mask=[True, False]))
+    with pytest.raises(ExchangeError, match="would lose its mask"):
+        Tensor.from_dlpack(Masked([1.0, 2.0], mask=[True, False]))
+
+
 def test_devices() -> None:
     array = START.copy()
     x = Tensor.from_dlpack(array, device="PYTHON", copy=False)
