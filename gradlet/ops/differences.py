@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from gradlet.base.errors import ArgumentError, ShapeError
-from gradlet.ops.arguments import axis_number, axis_numbers
+from gradlet.ops.arguments import axis_number, axis_numbers, number
+from gradlet.ops.movement import MovementMixin
 from gradlet.ops.stats import StatsMixin
 
 
@@ -47,13 +48,15 @@ class DifferencesMixin(StatsMixin):
             raise ArgumentError(f"numerical_gradient: {len(steps)} spacings for {len(axes)} axes; give one an axis")
         source = self.same_float("numerical_gradient")
         for axis, step in zip(axes, steps):
+            if not isinstance(step, MovementMixin):
+                number(step, "numerical_gradient", "spacing")
             size = source.shape[axis]
             if size <= edge_order:
                 raise ShapeError(
                     f"numerical_gradient: axis {axis} of shape {source.shape} needs at least {edge_order + 1} samples "
                     f"for edge_order {edge_order}"
                 )
-            if not isinstance(step, (int, float)) and getattr(step, "shape", ()) not in ((), (size,)):
+            if isinstance(step, MovementMixin) and step.shape not in ((), (size,)):
                 raise ShapeError(
                     f"numerical_gradient: spacing of shape {step.shape} for axis {axis} of shape {source.shape}; give "
                     f"a number, or {size} coordinates"
@@ -63,9 +66,9 @@ class DifferencesMixin(StatsMixin):
     def _distances(self, step: Any, axis: int) -> Self:
         """The distance from each sample to the next along an axis, shaped to broadcast."""
         count = self.shape[axis] - 1
-        if isinstance(step, (int, float)) or not step.shape:
+        if not isinstance(step, MovementMixin) or not step.shape:
             return self.const_like(1.0, (1,) * self.ndim).mul(step).expand(self._alone(axis, count))
-        coordinates = step.cast(self.dtype)
+        coordinates: Self = step.cast(self.dtype)  # type: ignore[attr-defined]
         return coordinates._box(0, 1, count + 1).sub(coordinates._box(0, 0, count)).reshape(self._alone(axis, count))
 
     def _alone(self, axis: int, size: int) -> tuple[int, ...]:

@@ -117,6 +117,7 @@ MISTAKES: list[Row] = [
     (lambda: X.histogramdd(2, weight=ROW), ShapeError, r"histogramdd: weight of shape \(3,\) must have shape \(2,\)"),
     # differences
     (lambda: ROW.numerical_gradient(edge_order=3), ArgumentError, "numerical_gradient: edge_order 3 is not 1 or 2"),
+    (lambda: X.numerical_gradient(spacing="a"), ArgumentError, "numerical_gradient: spacing must be a number, got 'a'"),
     (lambda: X.numerical_gradient(spacing=[1]), ArgumentError, "numerical_gradient: 1 spacings for 2 axes; give one a"),
     (
         lambda: X.numerical_gradient(edge_order=2),
