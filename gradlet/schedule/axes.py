@@ -261,7 +261,15 @@ class Axes:
         rows = self._dims[table][1 + batch :] if table.op not in SCALAR_LEAVES else ()
         if batch:
             self._unite_nodes(self._dims[table][:batch], self._dims[index][:batch])
-        return (*(self._dims[index] if index.op not in SCALAR_LEAVES else ()), *rows)
+        if index.op in SCALAR_LEAVES:
+            return rows
+        # Positions that picked another axis of the table before are there already: here they are a loop of their own.
+        taken = {a for atoms in rows for a in self._resolve(atoms)}
+        picked = [
+            atoms if taken.isdisjoint(self._resolve(atoms)) else self._fresh((size,))[0]
+            for atoms, size in zip(self._dims[index], index.shape, strict=True)
+        ]
+        return (*picked, *rows)
 
     def _scatter(self, node: UOp) -> Dims:
         target, index, rows = node.src

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gradlet.graph.node import UOp, toposort
+from gradlet.base.dtype import dtypes
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import Op
 from gradlet.schedule.axes import Axes
 from tests.schedule.helpers import expand, matmul, permute, reshape, row, tensor, total
 
@@ -45,6 +47,15 @@ def test_two_axes_of_a_node_are_never_one_loop() -> None:
     node = a + permute(a, 1, 0)
     axes = axes_of(node)
     assert len({atom for atom, _ in axes.loops(node)}) == 2
+
+
+def test_positions_that_pick_two_axes_are_a_loop_for_each() -> None:
+    x, places = tensor(3, 4, 4), tensor(6, dtype=dtypes.int32)
+    once = mk(Op.GATHER, x.dtype, (permute(x, 1, 0, 2), places), None)
+    twice = mk(Op.GATHER, x.dtype, (permute(once, 2, 0, 1), places), None)
+    axes = axes_of(twice)
+    assert axes.axis(once, 0) == axes.axis(places, 0) == axes.axis(twice, 1)
+    assert axes.axis(twice, 0) != axes.axis(twice, 1)
 
 
 def test_summed_and_kept_loop_of_a_residual_matmul_differ() -> None:

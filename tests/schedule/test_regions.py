@@ -80,12 +80,11 @@ def test_a_product_with_both_factors_made_has_none() -> None:
     assert shared_sizes(matmul(x, x)) == []
 
 
-def test_a_loop_that_two_axes_have_is_not_cut() -> None:
-    # Both axes are picked by the same positions, which makes them the same loop; each runs for itself.
+def test_positions_that_pick_two_axes_are_a_loop_for_each() -> None:
     x, places = tensor(3, 4, 4), tensor(6, dtype=dtypes.int32)
     rows = mk(Op.GATHER, x.dtype, (permute(x, 1, 0, 2), places), None)
     both = mk(Op.GATHER, x.dtype, (permute(contiguous(rows * 2), 2, 0, 1), places), None)
-    assert shared_sizes(contiguous(both * 3)) == [3]
+    assert shared_sizes(contiguous(both * 3)) == [3, 6]
 
 
 def test_only_the_axis_that_a_view_leaves_alone() -> None:

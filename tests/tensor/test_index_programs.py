@@ -330,3 +330,22 @@ def test_random_programs_of_views_and_writes(block: int) -> None:
 def test_many_random_programs_of_views_and_writes(block: int) -> None:
     for seed in range(2000 + 100 * block, 2000 + 100 * block + 100):
         check_program(seed, "CPU" if seed % 3 == 0 else "PYTHON")
+
+
+@pytest.mark.parametrize("device", ["CPU", "PYTHON"])
+def test_one_index_on_two_axes(device: str) -> None:
+    """The loops of both axes have the same positions, and are different loops all the same."""
+    x = np.arange(64, dtype=np.float32).reshape(4, 4, 4)
+    places = np.array([2, 0, 3])
+    source, index = Tensor(x, device=device).realize(), Tensor(places, device=device).realize()
+    picked, expected = source[:, :, index][index], x[:, :, places][places]
+    for axis in range(3):
+        np.testing.assert_array_equal(picked.cumsum(axis).numpy(), expected.cumsum(axis))
+        np.testing.assert_array_equal(picked.sum(axis).numpy(), expected.sum(axis))
+        np.testing.assert_array_equal(picked.sort(axis, descending=True)[0].numpy(), -np.sort(-expected, axis))
+        written, part = source[:, :, index][index], [slice(None)] * 3
+        part[axis] = [2, 0]  # type: ignore[call-overload]
+        written[tuple(part)] = 7.0
+        model = expected.copy()
+        model[tuple(part)] = 7.0
+        np.testing.assert_array_equal(written.numpy(), model)
