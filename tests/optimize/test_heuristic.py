@@ -68,6 +68,23 @@ def test_row_sum_takes_lanes_along_the_row_and_column_sum_across() -> None:
     assert OptKind.GROUP not in kinds(column)
 
 
+def test_a_transposition_goes_by_blocks_unless_it_computes_much() -> None:
+    """Blocks use every cache line while it is near; 64 copies of a long body are only long to compile."""
+
+    def blocks(exponentials: int) -> list[int]:
+        b = kernels.Builder()
+        out, x = b.param(0, 512 * 512), b.param(1, 512 * 512)
+        i, j = b.range(512), b.range(512)
+        value = b.load(x, j * 512 + i)
+        for _ in range(exponentials):
+            value = value.exp()
+        b.store(out, i * 512 + j, value)
+        return amounts(heuristic.choose(b.sink("transposed"), AVX512), OptKind.UNROLL)
+
+    assert blocks(0) == blocks(4) == [8, 8]
+    assert blocks(40) == []
+
+
 def test_columns_of_a_long_body_are_not_copied_many_times() -> None:
     """Copies keep the memory busy; a body of hundreds of operations is busy itself, and long to compile."""
 
