@@ -20,7 +20,9 @@ SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 INTS = (*SIGNED, *UNSIGNED)
 NUMERIC = (*INTS, *FLOATS)
-ALL = ("bool", *NUMERIC)
+# Where every type takes the same path, some stand for all.
+SOME_INTS = ("int8", "int64", "uint16", "uint64")
+SOME = (*SOME_INTS, *FLOATS)
 
 
 def same(ours: np.ndarray, theirs: Any) -> None:
@@ -64,19 +66,19 @@ def test_special_cases_of_comparisons(name: str) -> None:
 
 # values and types
 UNARY_TYPES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("abs", "negative", "positive", "sign", "square"), NUMERIC),
-    **dict.fromkeys(("ceil", "floor", "round", "trunc"), NUMERIC),
+    **dict.fromkeys(("abs", "negative", "positive", "sign", "square"), SOME),
+    **dict.fromkeys(("ceil", "floor", "round", "trunc"), ("int8", *FLOATS)),
     **dict.fromkeys(
         ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "expm1", "log", "log1p", "log2",
          "log10", "reciprocal", "sin", "sinh", "sqrt", "tan", "tanh"), FLOATS,
     ),
-    "bitwise_invert": ("bool", *INTS),
-    "conj": NUMERIC,
-    "real": NUMERIC,
+    "bitwise_invert": ("bool", *SOME_INTS),
+    "conj": ("int8", "float32"),
+    "real": ("int8", "float32"),
     "imag": FLOATS,
 }  # fmt: skip
 TO_BOOL: dict[str, tuple[str, ...]] = {
-    "isfinite": NUMERIC, "isinf": NUMERIC, "isnan": NUMERIC, "signbit": FLOATS, "logical_not": ("bool",),
+    **dict.fromkeys(("isfinite", "isinf", "isnan"), ("int8", *FLOATS)), "signbit": FLOATS, "logical_not": ("bool",),
 }  # fmt: skip
 
 
@@ -113,13 +115,13 @@ def test_values_of_tests(name: str) -> None:
 
 
 BINARY_TYPES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("add", "multiply", "subtract", "maximum", "minimum", "floor_divide", "remainder"), NUMERIC),
+    **dict.fromkeys(("add", "multiply", "subtract", "maximum", "minimum", "floor_divide", "remainder"), SOME),
     **dict.fromkeys(("atan2", "copysign", "divide", "hypot", "logaddexp", "nextafter"), FLOATS),
-    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor"), ("bool", *INTS)),
+    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor"), ("bool", *SOME_INTS)),
 }
 BINARY_TO_BOOL: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("equal", "not_equal"), ALL),
-    **dict.fromkeys(("greater", "greater_equal", "less", "less_equal"), NUMERIC),
+    **dict.fromkeys(("equal", "not_equal"), ("bool", *SOME)),
+    **dict.fromkeys(("greater", "greater_equal", "less", "less_equal"), SOME),
     **dict.fromkeys(("logical_and", "logical_or", "logical_xor"), ("bool",)),
 }
 
@@ -147,7 +149,7 @@ def test_values_of_comparisons(name: str) -> None:
         np.testing.assert_array_equal(result.numpy(), getattr(np, name)(x, y))
 
 
-@pytest.mark.parametrize("dtype", INTS)
+@pytest.mark.parametrize("dtype", SOME_INTS)
 def test_shifts(dtype: str) -> None:
     x, y = some(dtype), np.arange(12).astype(dtype) % 8
     for name in ("bitwise_left_shift", "bitwise_right_shift"):
@@ -159,7 +161,7 @@ def test_shifts(dtype: str) -> None:
 def test_powers() -> None:
     base, exponent = Tensor([2.0, 3.0, 0.5]), Tensor([3.0, 0.5, -2.0])
     np.testing.assert_allclose(xp.pow(base, exponent).numpy(), [8, 3**0.5, 4], rtol=1e-6)
-    for dtype in INTS:
+    for dtype in ("int8", "uint64"):
         result = xp.pow(Tensor([2, 3, 5], dtype=dtype), Tensor([3, 4, 0], dtype=dtype))
         assert result.dtype.name == dtype
         assert result.tolist() == [8, 81, 1]

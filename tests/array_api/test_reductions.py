@@ -34,8 +34,8 @@ def same(ours: Tensor, theirs: Any, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", NARROW)
 def test_sums_and_products(dtype: str) -> None:
     x = numbers(dtype)
-    for axis in AXES:
-        for keep in (False, True):
+    for axis in (None, -1, (0, 2)):
+        for keep in (False, True) if axis == -1 else (False,):
             for name in ("sum", "prod"):
                 ours = getattr(xp, name)(Tensor(x), axis=axis, keepdims=keep)
                 same(ours, getattr(np, name)(x, axis=axis, keepdims=keep, dtype=NARROW[dtype]), NARROW[dtype])
@@ -64,7 +64,7 @@ def test_wide_sums_do_not_overflow() -> None:
 @pytest.mark.parametrize("dtype", NARROW)
 def test_extremes(dtype: str) -> None:
     x = numbers(dtype)
-    for axis in AXES:
+    for axis in (None, -1, (0, 2)):
         same(xp.max(Tensor(x), axis=axis, keepdims=True), np.max(x, axis=axis, keepdims=True), dtype)
         same(xp.min(Tensor(x), axis=axis), np.min(x, axis=axis), dtype)
 
@@ -80,11 +80,10 @@ def test_nan_spreads() -> None:
 def test_means_and_variances(axis: Any, dtype: str) -> None:
     x = numbers(dtype)
     same(xp.mean(Tensor(x), axis=axis), np.mean(x, axis=axis), dtype)
-    for keep in (False, True):
-        for correction in (0.0, 0.5):
-            for name in ("std", "var"):
-                ours = getattr(xp, name)(Tensor(x), axis=axis, correction=correction, keepdims=keep)
-                same(ours, getattr(np, name)(x, axis=axis, ddof=correction, keepdims=keep), dtype)
+    for keep, correction in ((False, 0.0), (True, 0.5)):
+        for name in ("std", "var"):
+            ours = getattr(xp, name)(Tensor(x), axis=axis, correction=correction, keepdims=keep)
+            same(ours, getattr(np, name)(x, axis=axis, ddof=correction, keepdims=keep), dtype)
 
 
 def test_variance_of_too_few() -> None:
