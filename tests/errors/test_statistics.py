@@ -83,7 +83,7 @@ MISTAKES: list[Row] = [
     (lambda: ROW.histogram(0), ArgumentError, "histogram: bins must be at least 1"),
     (lambda: ROW.histogram(X), ShapeError, "histogram: edges of shape .*at least 2"),
     (lambda: ROW.histogram(3, range=(2.0, 1.0)), ArgumentError, "histogram: range .*two finite numbers in order"),
-    (lambda: ROW.histogram(3, range=(1.0,)), ArgumentError, "histogram: range needs 2 numbers, got 1"),
+    (lambda: ROW.histogram(3, range=(1.0,)), ArgumentError, "histogram: range needs 2 numbers, got"),
     (lambda: ROW.histogram(3, weight=X), ShapeError, "histogram: weight of shape"),
     (lambda: SCALAR.histogramdd(3), ShapeError, "histogramdd: a tensor without axes has no points"),
     (lambda: X.histogramdd([2, 2, 2]), ArgumentError, "histogramdd: 3 bins for points of 2 dimensions"),
