@@ -46,7 +46,7 @@ def test_concat(axis: int | None) -> None:
     assert xp.concat((Tensor([1], dtype="int8"), Tensor([1], dtype="uint8"))).dtype is xp.int16
     with pytest.raises(ArgumentError, match="at least one array"):
         xp.concat([])
-    with pytest.raises(DTypeError, match="expected a sequence of arrays, got one Tensor"):
+    with pytest.raises(DTypeError, match="expected a .* of arrays, got .*Tensor"):
         xp.concat(X)
 
 
