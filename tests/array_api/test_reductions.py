@@ -136,7 +136,7 @@ def test_diff(axis: int, n: int) -> None:
     ends = np.take(x, [0], axis)
     ours = xp.diff(Tensor(x), axis=axis, n=n, prepend=Tensor(ends), append=Tensor(ends))
     same(ours, np.diff(x, n, axis, prepend=ends, append=ends), "int32")
-    with pytest.raises(ArgumentError, match="n must not be negative"):
+    with pytest.raises(ArgumentError, match="n must .*negative|n must be at least 0"):
         xp.diff(Tensor(x), n=-1)
 
 
