@@ -56,7 +56,7 @@ def bitwise_invert(x: Tensor, /) -> Tensor:
 
 def ceil(x: Tensor, /) -> Tensor:
     """Rounded up; integers stay."""
-    return array(x, "ceil") if x.dtype.is_int else x.ceil()
+    return x if array(x, "ceil").dtype.is_int else x.ceil()
 
 
 def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
@@ -102,7 +102,7 @@ def expm1(x: Tensor, /) -> Tensor:
 
 def floor(x: Tensor, /) -> Tensor:
     """Rounded down; integers stay."""
-    return array(x, "floor") if x.dtype.is_int else x.floor()
+    return x if array(x, "floor").dtype.is_int else x.floor()
 
 
 def imag(x: Tensor, /) -> Tensor:
@@ -172,7 +172,7 @@ def reciprocal(x: Tensor, /) -> Tensor:
 
 def round(x: Tensor, /) -> Tensor:
     """The nearest integer, the even one of two; integers stay."""
-    return array(x, "round") if x.dtype.is_int else x.round()
+    return x if array(x, "round").dtype.is_int else x.round()
 
 
 def sign(x: Tensor, /) -> Tensor:
@@ -373,7 +373,7 @@ def nextafter(x1: Any, x2: Any, /) -> Tensor:
     # Codes of one sign are in the order of their magnitudes.
     away = left.lt(right).eq(left.gt(0))
     moved = away.where(bits.add(1), bits.sub(1)).bitcast(left.dtype)
-    tiny = left.const_like(1, shape, kind).bitcast(left.dtype)
+    tiny = left.constant_like(1, shape, kind).bitcast(left.dtype)
     moved = left.eq(0).where(tiny.copysign(right), moved)
     result = left.eq(right).where(right, moved)
     return left.isnan().bitwise_or(right.isnan()).where(left.add(right), result)
@@ -396,7 +396,7 @@ def remainder(x1: Any, x2: Any, /) -> Tensor:
     left, right = pair(x1, x2, "remainder")
     result = needs(left, "remainder", "numeric").mod(right)
     # The standard has zeros with the sign of x2 as well.
-    return result.eq(0).where(result.const_like(0).copysign(right), result) if result.dtype.is_float else result
+    return result.eq(0).where(result.constant_like(0).copysign(right), result) if result.dtype.is_float else result
 
 
 def subtract(x1: Any, x2: Any, /) -> Tensor:
@@ -427,4 +427,4 @@ def _float_test(x: Tensor, name: str, of_integers: bool) -> Tensor:
     if x.dtype.is_float:
         result: Tensor = getattr(x, name)()
         return result
-    return x.const_like(of_integers, x.shape, dtypes.bool)
+    return x.constant_like(of_integers, x.shape, dtypes.bool)

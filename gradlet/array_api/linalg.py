@@ -12,7 +12,7 @@ from gradlet.array_api.linear import vecdot as vecdot
 from gradlet.array_api.reductions import sum as _sum
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError, ShapeError
-from gradlet.ops.arguments import axis_number, broadcast_shapes
+from gradlet.ops.arguments import axis_number, broadcast_shapes, integer
 from gradlet.tensor.tensor import Tensor
 
 __all__ = [
@@ -136,7 +136,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Te
 
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
     """The product of n equal matrices; of their inverses for negative n."""
-    base = _matrix(x, "matrix_power")
+    base, n = _matrix(x, "matrix_power"), integer(n, "matrix_power", "n")
     if n < 0:
         base, n = inv(base), -n
     size = base.shape[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradlet.array_api.arguments import array, pair
-from gradlet.base.errors import ShapeError
+from gradlet.base.errors import ArgumentError, ShapeError
 from gradlet.ops.arguments import axis_number, broadcast_shapes
 from gradlet.tensor.tensor import Tensor
 
@@ -31,6 +31,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
     """The sum of products over axes: the last `axes` of x1 with the first of x2, or axes by number.
 
     Raises:
+        ArgumentError: `axes` is something else.
         ShapeError: sizes of these axes that differ.
     """
     left, right = pair(array(x1, "tensordot", "x1"), array(x2, "tensordot", "x2"), "tensordot")
@@ -39,6 +40,8 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
             raise ShapeError(f"tensordot: shapes {left.shape} and {right.shape} do not have {axes} axes to sum over")
         first, second = list(range(left.ndim - axes, left.ndim)), list(range(axes))
     else:
+        if not isinstance(axes, (tuple, list)) or len(axes) != 2:
+            raise ArgumentError(f"tensordot: axes must be a number or two lists of axes, got {axes!r}")
         first = [axis_number(a, left.ndim, "tensordot") for a in axes[0]]
         second = [axis_number(a, right.ndim, "tensordot") for a in axes[1]]
     sizes = [left.shape[a] for a in first]

@@ -54,7 +54,7 @@ def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
 
 def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor:
     """Axes in another order."""
-    return array(x, "permute_dims").permute(*axes)
+    return array(x, "permute_dims").permute(axes)
 
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
@@ -105,7 +105,8 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
 
 def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
     """The whole array so many times along each axis."""
-    return array(x, "tile").tile(*repetitions) if repetitions else array(x, "tile")
+    times = whole_shape(repetitions)
+    return array(x, "tile").tile(*times) if times else array(x, "tile")
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
@@ -114,8 +115,8 @@ def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
 
 
 def _parts(arrays: Sequence[Any], what: str) -> list[Tensor]:
-    if isinstance(arrays, Tensor):
-        raise DTypeError(f"{what}: expected a sequence of arrays, got one Tensor; use unstack first")
+    if not isinstance(arrays, (tuple, list)):
+        raise DTypeError(f"{what}: expected a list or tuple of arrays, got {type(arrays).__name__}; use unstack first")
     parts = [array(x, what, "every element") for x in arrays]
     if not parts:
         raise ArgumentError(f"{what}: at least one array is needed")

@@ -8,7 +8,7 @@ from gradlet.array_api.arguments import Axis, array, as_dtype, needs
 from gradlet.array_api.datatypes import integer_sum_type, result_type
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError
-from gradlet.ops.arguments import axis_number
+from gradlet.ops.arguments import axis_number, integer
 from gradlet.tensor.tensor import Tensor
 
 
@@ -85,7 +85,7 @@ def _cumulative(what: str, x: Tensor, axis: int | None, dtype: Any, initial: int
     result = x.cumsum(along, dtype=kind) if what == "cumulative_sum" else x.cumprod(along, dtype=kind)
     if initial is None:
         return result
-    first = x.const_like(initial, (*x.shape[:along], 1, *x.shape[along + 1 :]))
+    first = x.constant_like(initial, (*x.shape[:along], 1, *x.shape[along + 1 :]))
     return first.cat(result, dim=along)
 
 
@@ -101,14 +101,13 @@ def diff(
     """Differences of neighbours along an axis, `n` times; `prepend` and `append` are joined to `x` first (if n > 0).
 
     Raises:
-        ArgumentError: a negative n.
+        ArgumentError: n is negative, or no integer.
     """
     parts = [array(part, "diff", name) for part, name in ((prepend, "prepend"), (x, "x"), (append, "append"))
              if part is not None]  # fmt: skip
     kind = result_type(*parts)
     first, *rest = [part.cast(kind) for part in parts]
-    if n < 0:
-        raise ArgumentError(f"diff: n must not be negative, got {n}")
+    n = integer(n, "diff", "n", 0)
     if n == 0:
         return x.cast(kind)
     return (first.cat(*rest, dim=axis) if rest else first).diff(n, axis)

@@ -64,7 +64,7 @@ class AdaptiveMixin(PoolingMixin, RandomMixin):
         source = self.same_float(what)
         lead = self.ndim - len(outs)
         if 0 in outs:
-            return source.const_like(0, self.shape[:lead] + tuple(outs))
+            return source.constant_like(0, self.shape[:lead] + tuple(outs))
         sizes = source.shape[lead:]
         if all(size % out == 0 for size, out in zip(sizes, outs)):
             kernel = tuple([size // out for size, out in zip(sizes, outs)])
@@ -148,7 +148,7 @@ class AdaptiveMixin(PoolingMixin, RandomMixin):
         count = len(outs)
         sizes = self.shape[self.ndim - count :]
         if 0 in outs:
-            empty = self.const_like(0, self.shape[: self.ndim - count] + tuple(outs))
+            empty = self.constant_like(0, self.shape[: self.ndim - count] + tuple(outs))
             return (empty, empty.cast(dtypes.default_int)) if return_indices else empty
         if all(size % out == 0 for size, out in zip(sizes, outs)):
             kernel = tuple([size // out for size, out in zip(sizes, outs)])

@@ -85,9 +85,9 @@ class AlignmentMixin(LossMixin):
         steps, batch, _ = self.shape
         places = 2 * labels.shape[1] + 1
         # Labels between blanks: - a - b -
-        blanks = labels.const_like(blank, (batch, labels.shape[1], 1))
+        blanks = labels.constant_like(blank, (batch, labels.shape[1], 1))
         states = blanks.cat(labels.unsqueeze(-1), dim=-1).reshape(batch, places - 1)
-        states = states.cat(labels.const_like(blank, (batch, 1)), dim=1)
+        states = states.cat(labels.constant_like(blank, (batch, 1)), dim=1)
         before = states.pad(((0, 0), (2, 0)), value=blank).shrink((None, (0, places)))
         jumps = states.ne(blank).bitwise_and(states.ne(before))
         numbers = states.maximum(0).unsqueeze(0).expand(steps, batch, places)
@@ -100,7 +100,7 @@ class AlignmentMixin(LossMixin):
             """Scaled logarithms a step of time and what they were scaled by, and the logarithm of the whole."""
             scores = x.gather(2, numbers)
             alpha = place.lt(2).bitwise_and(usable).where(scores[0], -math.inf)
-            height = alpha.const_like(0.0, (batch, 1))
+            height = alpha.constant_like(0.0, (batch, 1))
             alphas, heights = [alpha], [height]
             for step in range(1, steps):
                 alpha, height = alpha._lowered(height)
@@ -120,7 +120,7 @@ class AlignmentMixin(LossMixin):
             scores = self.gather(2, numbers)
             possible = total.ne(-math.inf)
             total = possible.where(total, 0.0).unsqueeze(-1)
-            beta = scores[0].const_like(-math.inf)
+            beta = scores[0].constant_like(-math.inf)
             height = heights[0]
             shares: list[Self] = []
             for step in range(steps - 1, -1, -1):
@@ -134,7 +134,7 @@ class AlignmentMixin(LossMixin):
             share = shares[-1].stack(*shares[-2::-1], dim=0)
             counted = self.positions(steps, self.place).reshape(steps, 1, 1).lt(times.reshape(1, batch, 1))
             share = counted.where(share, 0.0)
-            found = self.const_like(0.0).scatter_reduce(2, numbers, share, "sum")
+            found = self.constant_like(0.0).scatter_reduce(2, numbers, share, "sum")
             result = counted.where(self.exp().sub(found).mul(gradient.reshape(1, batch, 1)), 0.0)
             return [possible.reshape(1, batch, 1).where(result, 0.0 if zero_infinity else math.nan)]
 

@@ -126,7 +126,7 @@ class ArithmeticMixin(RearrangeMixin):
         [3.1416, 0.0]
         """
         x = self.same_float("angle")
-        return x.lt(0.0).where(x.const_like(math.pi), x.isnan().where(x, 0.0))
+        return x.lt(0.0).where(x.constant_like(math.pi), x.isnan().where(x, 0.0))
 
     # limits
     def clamp_min(self, min: Any) -> Self:
@@ -257,7 +257,7 @@ class ArithmeticMixin(RearrangeMixin):
         # Whole turns leave [-1, 1]; the outer halves are mirrored, so that whole numbers give exactly 0.
         turn = safe.sub(safe.mul(0.5).round().mul(2.0))
         outer = turn.abs().gt(0.5)
-        turn = outer.where(turn.lt(0.0).where(-1.0, x.const_like(1.0)).sub(turn), turn)
+        turn = outer.where(turn.lt(0.0).where(-1.0, x.constant_like(1.0)).sub(turn), turn)
         return zero.where(1.0, turn.mul(math.pi).sin().fdiv(safe.mul(math.pi))).cast(own)
 
     # integers
@@ -369,7 +369,7 @@ class ArithmeticMixin(RearrangeMixin):
         >>> Tensor([1.0]).isreal().tolist()
         [True]
         """
-        return self.const_like(True, dtype=dtypes.bool)
+        return self.constant_like(True, dtype=dtypes.bool)
 
     def fill(self, value: Any) -> Self:
         """`value` everywhere, in the shape and type of this.

@@ -166,7 +166,7 @@ class AttentionMixin(NeuralMixin):
         query = self if batched else self.unsqueeze(1)
         key, value = (key, value) if batched else (key.unsqueeze(1), value.unsqueeze(1))
         if not batched and key_padding_mask is not None:
-            key_padding_mask = key_padding_mask.unsqueeze(0)
+            key_padding_mask = operand(key_padding_mask, what, "key_padding_mask").unsqueeze(0)
         length, batch, width = query.shape
         heads = integer(num_heads, what, "num_heads", 1)
         if width != embed_dim_to_check or width % heads:

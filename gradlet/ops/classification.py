@@ -59,7 +59,7 @@ class ClassificationMixin(LinalgMixin, LossMixin):
         picked = self if weight is None else self.mul(weight)
         # Select, not multiply: other classes may be -inf.
         loss = chosen.where(picked, 0.0).sum(-1).neg()
-        counted = self.const_like(1.0, target.shape) if weight is None else chosen.where(weight, 0.0).sum(-1)
+        counted = self.constant_like(1.0, target.shape) if weight is None else chosen.where(weight, 0.0).sum(-1)
         known = target.lt(self.shape[-1])
         loss = (known if target.dtype.is_unsigned else known.bitwise_and(target.gt(-1))).where(loss, math.nan)
         if smoothing:

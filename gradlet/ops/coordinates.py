@@ -64,7 +64,7 @@ class CoordinatesMixin(IndexMixin):
         if place is None:
             return number
         inside = number.lt(size) if number.dtype.is_unsigned else number.lt(size).bitwise_and(number.gt(-1))
-        return inside.where(place, place.const_like(-1))
+        return inside.where(place, place.constant_like(-1))
 
     def gather(self, dim: int, index: Self) -> Self:
         """`result[i][j] = self[i][index[i][j]]` for dim 1, and so on; 0 where the index is out of range.
@@ -83,7 +83,7 @@ class CoordinatesMixin(IndexMixin):
         if not self.ndim or not operand(index, "gather", "index").ndim:
             return self._as_vector("gather").gather(dim, index._as_vector("gather")).reshape(index.shape)
         if 0 in index.shape:
-            return self.const_like(0, index.shape)
+            return self.constant_like(0, index.shape)
         axis = self._index_axis(dim, index, "gather")
         if self.ndim > 1 and axis == self.ndim - 1:
             rows = self.shrink([(0, size) for size in index.shape[:-1]] + [None])
@@ -166,7 +166,7 @@ class CoordinatesMixin(IndexMixin):
         total = update(start.cast(wide), src, op)
         if reduce != "mean":
             return total.cast(self.dtype)
-        have = self.const_like(1 if include_self else 0, dtype=dtypes.int32)
+        have = self.constant_like(1 if include_self else 0, dtype=dtypes.int32)
         count = update(have, have.coerce(1), Op.ADD)
         count = count.lt(1).where(1, count)
         return (total.fdiv(count) if self.dtype.is_float else total.floordiv(count)).cast(self.dtype)

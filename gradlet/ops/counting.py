@@ -59,7 +59,7 @@ class CountingMixin(SelectionMixin):
                 raise ArgumentError(f"bincount: the number {low} is negative; there is no bin for it")
             bins = max(high + 1, minlength)
         if weights is None:
-            counted = numbers.const_like(1, dtype=dtypes.int64)
+            counted = numbers.constant_like(1, dtype=dtypes.int64)
         else:
             if operand(weights, "bincount", "weights").shape != self.shape:
                 raise ShapeError(f"bincount: weights of shape {weights.shape} must have the shape {self.shape} of this")
@@ -73,7 +73,7 @@ class CountingMixin(SelectionMixin):
     def _added_into(self, numbers: Self, bins: int) -> Self:
         """Sums of these values by bin number; numbers outside are left out."""
         wide = accumulator(self.dtype)
-        empty = self.const_like(0, (bins,), wide)
+        empty = self.constant_like(0, (bins,), wide)
         if bins == 0 or 0 in self.shape:
             return empty.cast(self.dtype)
         return empty.scatter_rows(numbers, self.cast(wide), Op.ADD).cast(self.dtype)
@@ -100,19 +100,19 @@ class CountingMixin(SelectionMixin):
         x = self.same_float("histc").flatten()
         own, x = x.dtype, x.cast(accumulator(x.dtype))
         if 0 in x.shape:
-            return x.const_like(0, (bins,), own)
+            return x.constant_like(0, (bins,), own)
         if low_end == high_end and low_end != 0:
-            low, high = x.const_like(low_end - 1, ()), x.const_like(low_end + 1, ())
+            low, high = x.constant_like(low_end - 1, ()), x.constant_like(low_end + 1, ())
         elif low_end == high_end:
             low, high = x.min(), x.max()
             single = low.eq(high)
             low, high = single.where(low.add(-1.0), low), single.where(high.add(1.0), high)
         else:
-            low, high = x.const_like(low_end, ()), x.const_like(high_end, ())
+            low, high = x.constant_like(low_end, ()), x.constant_like(high_end, ())
         place = x.sub(low).mul(bins).fdiv(high.sub(low)).floor().minimum(bins - 1)
         inside = x.lt(low).bitwise_or(high.lt(x)).bitwise_or(x.isnan()).logical_not()
         place = inside.where(place, -1.0).cast(dtypes.int32)
-        return x.const_like(1.0)._added_into(place, bins).cast(own)
+        return x.constant_like(1.0)._added_into(place, bins).cast(own)
 
     def histogram(
         self, bins: Any, range: Sequence[float] | None = None, weight: Self | None = None, density: bool = False
@@ -175,8 +175,8 @@ class CountingMixin(SelectionMixin):
         self, bins: list[Any], ends: Sequence[float] | None, weight: Self | None, density: bool, what: str
     ) -> tuple[Self, list[Self]]:
         """Totals and edges for points [count, dimensions]."""
-        if ends is not None and len(ends) != 2 * len(bins):
-            raise ArgumentError(f"{what}: range needs {2 * len(bins)} numbers, got {len(ends)}")
+        if ends is not None and (not isinstance(ends, (tuple, list)) or len(ends) != 2 * len(bins)):
+            raise ArgumentError(f"{what}: range needs {2 * len(bins)} numbers, got {ends!r}")
         edges: list[Self] = []
         place: Self | None = None
         inside: Self | None = None
@@ -194,7 +194,7 @@ class CountingMixin(SelectionMixin):
             place = found if place is None else place.mul(count).add(found)
         assert place is not None and inside is not None
         shape = tuple([edge.shape[0] - 1 for edge in edges])
-        counted = self.const_like(1.0, place.shape) if weight is None else weight.cast(self.dtype)
+        counted = self.constant_like(1.0, place.shape) if weight is None else weight.cast(self.dtype)
         total = counted._added_into(inside.where(place, -1), prod(shape)).reshape(shape)
         if density:
             total = total.fdiv(total.sum())
@@ -227,9 +227,9 @@ class CountingMixin(SelectionMixin):
                 raise ArgumentError(f"{what}: range {tuple(ends)} must be two finite numbers in order")
             if first == last:
                 first, last = first - 0.5, last + 0.5
-            low, high = self.const_like(first, ()), self.const_like(last, ())
+            low, high = self.constant_like(first, ()), self.constant_like(last, ())
         elif 0 in self.shape:
-            low, high = self.const_like(0.0, ()), self.const_like(1.0, ())
+            low, high = self.constant_like(0.0, ()), self.constant_like(1.0, ())
         else:
             low, high = self.min(), self.max()
             single = low.eq(high)
@@ -260,7 +260,7 @@ class CountingMixin(SelectionMixin):
         [3.0, 3.0]
         """
         what = "segment_reduce"
-        if reduce not in SEGMENT_OPS:
+        if not isinstance(reduce, str) or reduce not in SEGMENT_OPS:
             raise ArgumentError(f"{what}: reduce {reduce!r} is none of {', '.join(SEGMENT_OPS)}")
         if (lengths is None) == (offsets is None):
             raise ArgumentError(f"{what}: give lengths or offsets, one of them")
@@ -282,7 +282,7 @@ class CountingMixin(SelectionMixin):
         neutral = identity_element(op, wide) if op is not Op.MAX and op is not Op.MIN else _worst(op)
         start = neutral if initial is None else number(initial, what, "initial")
         shape = (*x.shape[:along], segments, *x.shape[along + 1 :])
-        total = x.const_like(start, shape, wide)
+        total = x.constant_like(start, shape, wide)
         count = ends.sub(begins)
         if 0 not in x.shape and segments:
             place = x.positions(x.shape[along], x.place).cast(ends.dtype).expand(*x.shape[: along + 1])
@@ -312,7 +312,7 @@ class CountingMixin(SelectionMixin):
         kept = [1 if a in axes else size for a, size in enumerate(self.shape)]
         rest = [size for a, size in enumerate(self.shape) if a not in axes]
         if 0 in self.shape:
-            return words.const_like(0, tuple(kept if keepdim else rest))
+            return words.constant_like(0, tuple(kept if keepdim else rest))
         folded = words.permute([*[a for a in range(self.ndim) if a not in axes], *axes]).reshape(*rest, -1)
         last = len(rest)
         while folded.shape[last] > 1:

@@ -74,6 +74,14 @@ class CreateMixin(DiagonalsMixin):
         """
         return cls.full(sizes(shape, "ones"), 1, dtype or dtypes.default_float, device)
 
+    def const_like(self, b: Any, dtype: DType | str | None = None) -> Self:
+        """The number `b` everywhere, in this one's shape and device; its type is this one's unless given.
+
+        >>> Tensor([1, 2]).const_like(5).tolist()
+        [5, 5]
+        """
+        return self.constant_like(b, dtype=None if dtype is None else to_dtype(dtype))
+
     def full_like(self, fill_value: Any, dtype: DType | str | None = None, device: str | None = None) -> Self:
         """The same value everywhere, in this one's shape, type and device unless others are given.
 
@@ -103,9 +111,7 @@ class CreateMixin(DiagonalsMixin):
         """
         return self.full_like(1, dtype, device)
 
-    def new_full(
-        self, size: Any, fill_value: Any, dtype: DType | str | None = None, device: str | None = None
-    ) -> Self:
+    def new_full(self, size: Any, fill_value: Any, dtype: DType | str | None = None, device: str | None = None) -> Self:
         """The same value everywhere, in another shape, of this one's type and device unless others are given.
 
         Raises:
@@ -295,7 +301,7 @@ class CreateMixin(DiagonalsMixin):
         """
         if 0 in self.shape:
             return self
-        return on_or_below(self, diagonal - 1).where(0, self)
+        return on_or_below(self, integer(diagonal, "triu", "diagonal") - 1).where(0, self)
 
     def positions_along(self, axis: int) -> Self:
         """The index on `axis` of every element, shaped to broadcast against this."""

@@ -67,7 +67,7 @@ class DifferencesMixin(StatsMixin):
         """The distance from each sample to the next along an axis, shaped to broadcast."""
         count = self.shape[axis] - 1
         if not isinstance(step, MovementMixin) or not step.shape:
-            return self.const_like(1.0, (1,) * self.ndim).mul(step).expand(self._alone(axis, count))
+            return self.constant_like(1.0, (1,) * self.ndim).mul(step).expand(self._alone(axis, count))
         coordinates: Self = step.cast(self.dtype)  # type: ignore[attr-defined]
         return coordinates._box(0, 1, count + 1).sub(coordinates._box(0, 0, count)).reshape(self._alone(axis, count))
 

@@ -163,7 +163,7 @@ class DigestMixin(RandomMixin):
             level = _leaves(level)
         size = [length >> 8 * i & 255 for i in range(8)]
         # No table that is kept: every length has its own.
-        numbers = [level.const_like(byte, (1,)) for byte in size]
+        numbers = [level.constant_like(byte, (1,)) for byte in size]
         result: Self = level.cat(*numbers).keccak("shake_128")
         return result
 

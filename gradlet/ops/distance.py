@@ -131,7 +131,7 @@ class DistanceMixin(LinalgMixin):
         p = number(p, "cdist", "p")
         if not p >= 0:
             raise ArgumentError(f"cdist: p must not be negative, got {p}")
-        if compute_mode not in COMPUTE_MODES:
+        if not isinstance(compute_mode, str) or compute_mode not in COMPUTE_MODES:
             raise ArgumentError(f"cdist: compute_mode {compute_mode!r} is none of {', '.join(COMPUTE_MODES)}")
         x, y = self.same_dtype((operand(other, "cdist", "other"),))
         x, y = x.same_float("cdist"), y.same_float("cdist")
@@ -172,7 +172,7 @@ class DistanceMixin(LinalgMixin):
         count = x.shape[0]
         pairs = count * (count - 1) // 2
         if pairs == 0:
-            return x.const_like(0.0, (0,))
+            return x.constant_like(0.0, (0,))
         first, second = x._pairs_of_rows(count)
         gap = x.gather_rows(first).sub(x.gather_rows(second))
         return gap._p_norm(p, -1, False, "pdist").cast(x.dtype)

@@ -27,7 +27,7 @@ def column_numbers(like: Matrices, count: int) -> Matrices:
 
 def identity(like: Matrices, size: int) -> Matrices:
     """The identity of this type, axes [1, size, size]."""
-    return row_numbers(like, size).eq(column_numbers(like, size)).where(like.const_like(1, (), like.dtype), 0)
+    return row_numbers(like, size).eq(column_numbers(like, size)).where(like.constant_like(1, (), like.dtype), 0)
 
 
 def pause_after(step: int, steps: int) -> bool:
@@ -176,7 +176,7 @@ def triangular_inverse(lower: Matrices, adjugate: bool = False) -> Matrices:
         lower = extra.where(1.0, lower.pad_zeros([(0, 0), (0, padded - size), (0, padded - size)]))
     lower = lower.contiguous()
     determinants = lower.diagonal(0, 1, 2).reshape(batch * padded, 1, 1)
-    blocks = determinants.const_like(1.0) if adjugate else determinants.reciprocal()
+    blocks = determinants.constant_like(1.0) if adjugate else determinants.reciprocal()
     width = 1
     while width < padded:
         count = padded // (2 * width)

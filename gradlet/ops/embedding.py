@@ -72,8 +72,8 @@ class EmbeddingMixin(StatsMixin):
             rows = self.eq(padding).unsqueeze(-1).where(rows.detach(), rows)
         if by_frequency:
             numbers = self.flatten()
-            total = numbers.const_like(0, (count,), dtypes.int32)
-            total = total.scatter_rows(numbers, numbers.const_like(1, dtype=dtypes.int32), Op.ADD)
+            total = numbers.constant_like(0, (count,), dtypes.int32)
+            total = total.scatter_rows(numbers, numbers.constant_like(1, dtype=dtypes.int32), Op.ADD)
             share = total.gather_rows(self).maximum(1).cast(rows.dtype).reciprocal().unsqueeze(-1)
             gap = rows.sub(rows.detach())  # zero, with the gradient of the rows
             rows = rows.detach().add(rows.detach().isfinite().where(gap, 0.0).mul(share))
@@ -127,7 +127,7 @@ class EmbeddingMixin(StatsMixin):
         wide = rows.cast(accumulator(rows.dtype))
         if per_sample_weights is not None:
             wide = wide.mul(per_sample_weights.unsqueeze(-1))
-        counts = self.const_like(True, dtype=dtypes.bool) if padding is None else self.ne(padding)
+        counts = self.constant_like(True, dtype=dtypes.bool) if padding is None else self.ne(padding)
         if self.ndim == 2:
             return self._bag_rows(wide, counts, mode).cast(weight.dtype)
         assert offsets is not None
@@ -138,13 +138,13 @@ class EmbeddingMixin(StatsMixin):
                 "the end, with include_last_offset)"
             )
         if bags == 0 or 0 in self.shape:
-            return weight.const_like(0, (bags, weight.shape[1]))
+            return weight.constant_like(0, (bags, weight.shape[1]))
         return self._bags_at(wide, counts, offsets, bags, mode).cast(weight.dtype)
 
     def _bag_rows(self, wide: Self, counts: Self, mode: str) -> Self:
         """Bags that are the rows of a matrix."""
         if 0 in self.shape:
-            return wide.const_like(0, (self.shape[0], wide.shape[-1]))
+            return wide.constant_like(0, (self.shape[0], wide.shape[-1]))
         if mode == "max":
             top = counts.unsqueeze(-1).where(wide, -math.inf).max(1)
             return counts.any(1).unsqueeze(-1).where(top, 0.0)
@@ -156,16 +156,16 @@ class EmbeddingMixin(StatsMixin):
     def _bags_at(self, wide: Self, counts: Self, offsets: Self, bags: int, mode: str) -> Self:
         """The first `bags` bags: element `i` is in the bag of the last of the ascending offsets that is at most `i`."""
         length = self.shape[0]
-        ones = offsets.const_like(1, dtype=dtypes.int32)
-        begins = ones.const_like(0, (length,)).scatter_rows(offsets, ones, Op.ADD)
+        ones = offsets.constant_like(1, dtype=dtypes.int32)
+        begins = ones.constant_like(0, (length,)).scatter_rows(offsets, ones, Op.ADD)
         bag = begins.running(Op.ADD, 0).sub(1)
         bag = counts.where(bag, -1)
         start: Any = -math.inf if mode == "max" else 0.0
-        total = wide.const_like(start, (bags, wide.shape[-1]))
+        total = wide.constant_like(start, (bags, wide.shape[-1]))
         total = total.scatter_rows(bag, wide, Op.MAX if mode == "max" else Op.ADD)
         if mode == "sum":
             return total
-        number_of = ones.const_like(0, (bags,)).scatter_rows(bag, bag.const_like(1, dtype=dtypes.int32), Op.ADD)
+        number_of = ones.constant_like(0, (bags,)).scatter_rows(bag, bag.constant_like(1, dtype=dtypes.int32), Op.ADD)
         if mode == "max":
             return number_of.gt(0).unsqueeze(-1).where(total, 0.0)
         return total.fdiv(number_of.maximum(1).cast(wide.dtype).unsqueeze(-1))

@@ -20,6 +20,7 @@ from gradlet.ops.matrices import (
     one_hot_rows,
     transposed,
 )
+from gradlet.ops.movement import operand
 from gradlet.ops.triangular import TriangularMixin
 
 QR_MODES = ("reduced", "complete", "r")
@@ -88,7 +89,7 @@ class FactorizationsMixin(TriangularMixin):
         [[0.0, 1.0], [1.0, 0.0]]
         """
         packed = float_matrices(self, "lu_unpack")
-        empty = packed.const_like(0, (0,), self.dtype)
+        empty = packed.constant_like(0, (0,), self.dtype)
         lower, upper = _unpacked(packed) if unpack_data else (empty, empty)
         permutation = empty
         if unpack_pivots:
@@ -151,9 +152,11 @@ class FactorizationsMixin(TriangularMixin):
         width = rows if mode == "complete" else least
         if 0 in matrix.shape:
             left = (
-                eye_like(matrix, rows, width) if rows and 0 not in lead else matrix.const_like(0, (*lead, rows, width))
+                eye_like(matrix, rows, width)
+                if rows and 0 not in lead
+                else matrix.constant_like(0, (*lead, rows, width))
             )
-            right = matrix.const_like(0, (*lead, width, columns))
+            right = matrix.constant_like(0, (*lead, width, columns))
         else:
             packed, factors = elimination.householder(in_batches(matrix.detach()))
             upper = packed.triu().shrink((None, (0, width), None)).reshape(*lead, width, columns)
@@ -163,7 +166,7 @@ class FactorizationsMixin(TriangularMixin):
             left = _qr(orthogonal, upper, matrix, mode, 0)
             right = _qr(orthogonal, upper, matrix, mode, 1)
         if mode == "r":
-            left = matrix.const_like(0, (0,))
+            left = matrix.constant_like(0, (0,))
         return left.cast(self.dtype), right.cast(self.dtype)
 
     def geqrf(self) -> tuple[Self, Self]:
@@ -176,7 +179,7 @@ class FactorizationsMixin(TriangularMixin):
         """
         matrix = float_matrices(self, "geqrf")
         if 0 in matrix.shape:
-            return self.mul(1), self.const_like(0, (*matrix.shape[:-2], min(matrix.shape[-2:])))
+            return self.mul(1), self.constant_like(0, (*matrix.shape[:-2], min(matrix.shape[-2:])))
         packed, factors = elimination.householder(in_batches(matrix.detach()))
         lead = matrix.shape[:-2]
         return packed.reshape(matrix.shape).cast(self.dtype), factors.reshape(*lead, factors.shape[-1]).cast(self.dtype)
@@ -193,7 +196,8 @@ class FactorizationsMixin(TriangularMixin):
         [[-0.6], [-0.8]]
         """
         what = "householder_product"
-        packed, factors = float_matrices(self, what), tau.cast(float_matrices(self, what).dtype)
+        packed = float_matrices(self, what)
+        factors = operand(tau, what, "tau").cast(packed.dtype)
         _check_reflectors(packed, factors, what)
         if packed.shape[-1] > packed.shape[-2]:
             raise ShapeError(f"{what}: shape {self.shape} has more columns than rows")
@@ -214,7 +218,7 @@ class FactorizationsMixin(TriangularMixin):
         """
         what = "ormqr"
         packed, right = float_matrices(self, what), float_matrices(other, what, name="other")
-        factors = tau.cast(packed.dtype)
+        factors = operand(tau, what, "tau").cast(packed.dtype)
         _check_reflectors(packed, factors, what)
         if right.shape[:-2] != packed.shape[:-2] or right.shape[-2 if left else -1] != packed.shape[-2]:
             raise ShapeError(f"{what}: reflectors of shape {self.shape} do not fit other of shape {other.shape}")
@@ -245,7 +249,7 @@ def first_zero_pivot(packed: Any) -> Any:
     """0, or the number from 1 of the first pivot that is 0, as int32 a matrix."""
     least = min(packed.shape[-2:])
     if least == 0 or 0 in packed.shape:
-        return packed.const_like(0, packed.shape[:-2], dtypes.int32)
+        return packed.constant_like(0, packed.shape[:-2], dtypes.int32)
     pivots = packed.detach().diagonal(0, -2, -1)
     first = pivots.eq(0).where(packed.positions(least, packed.place), least).min(-1)
     return first.eq(least).where(0, first.add(1)).cast(dtypes.int32)
@@ -261,7 +265,7 @@ def _lu(source: Any, pivot: bool, what: str) -> tuple[Any, Any, Any]:
     least = min(rows, columns)
     if 0 in matrix.shape:
         order = matrix.positions(rows, matrix.place).expand((*lead, rows)).cast(dtypes.int32)
-        return matrix, matrix.const_like(0, (*lead, least), dtypes.int32), order
+        return matrix, matrix.constant_like(0, (*lead, least), dtypes.int32), order
     packed, swaps, order = elimination.lu(in_batches(matrix.detach()))
     order = order.reshape(*lead, rows)
     return _lu_packed(packed.reshape(matrix.shape), matrix, order), swaps.reshape(*lead, least), order
@@ -277,7 +281,7 @@ def _unpacked(packed: Any) -> tuple[Any, Any]:
 def _order_of(pivots: Any, packed: Any, what: str) -> Any:
     """For pivots [..., k] from 1 where each row came from, [..., rows]."""
     rows, least = packed.shape[-2], min(packed.shape[-2:])
-    if pivots.ndim < 1 or pivots.shape[-1] != least or not pivots.dtype.is_int:
+    if operand(pivots, what, "pivots").ndim < 1 or pivots.shape[-1] != least or not pivots.dtype.is_int:
         raise ShapeError(
             f"{what}: pivots of shape {pivots.shape} and type {pivots.dtype} do not fit factors of shape "
             f"{packed.shape}: {least} integers a matrix are needed"
@@ -339,9 +343,9 @@ def _qr(orthogonal: Any, upper: Any, matrix: Any, mode: str, which: int) -> Any:
                 + ": use mode='reduced'"
             )
         left, right = [_qr(orthogonal, upper, matrix, mode, part) for part in (0, 1)]
-        zero = orthogonal.const_like(0.0)
+        zero = orthogonal.constant_like(0.0)
         left_gradient = gradient if which == 0 else zero
-        right_gradient = gradient if which == 1 else upper.const_like(0.0)
+        right_gradient = gradient if which == 1 else upper.constant_like(0.0)
         if rows >= columns:
             return [_qr_square(left, right, left_gradient, right_gradient)]
         # Wide: the columns to the right of the square part are A2 = Q R2.

@@ -56,7 +56,7 @@ class FloatBitsMixin(RearrangeMixin):
         small = x.abs().lt(2.0 ** (2 - 2 ** (width - 1)))
         bits = small.where(grown, x.detach()).bitcast(integer)
         stored = bits.rshift(fraction).bitwise_and((1 << width) - 1)
-        exponent = stored.sub(2 ** (width - 1) - 2).sub(small.where(x.const_like(fraction, dtype=integer), 0))
+        exponent = stored.sub(2 ** (width - 1) - 2).sub(small.where(x.constant_like(fraction, dtype=integer), 0))
         exponent = (x.eq(0.0) | x.isfinite().logical_not()).where(0, exponent).cast(dtypes.int32)
         return x.ldexp(exponent.neg()).cast(own), exponent
 
@@ -90,7 +90,7 @@ class FloatBitsMixin(RearrangeMixin):
         away = x.lt(y).eq(x.gt(0.0))
         bits = x.bitcast(integer)
         moved = away.where(bits.add(1), bits.sub(1)).bitcast(x.dtype)
-        sign_bit = x.const_like(dtypes.by_name(f"int{x.dtype.bits}").min, dtype=integer)
+        sign_bit = x.constant_like(dtypes.by_name(f"int{x.dtype.bits}").min, dtype=integer)
         smallest = y.bitcast(integer).bitwise_and(sign_bit).bitwise_or(1).bitcast(x.dtype)
         moved = x.eq(0.0).where(smallest, moved)
         result = (x.isnan() | y.isnan()).where(math.nan, x.eq(y).where(y, moved))

@@ -223,7 +223,7 @@ def log_gamma(x: Any) -> Any:
     value = middle.where(inside, outside)
     # One logarithm serves both ways to the left: of 1 / |x|, or of pi / |sin(pi x)|.
     sine = _sine(_fraction(x)).abs()
-    logarithm = reflected.where(x.const_like(math.pi), 1.0).fdiv(reflected.where(sine, x.abs())).log()
+    logarithm = reflected.where(x.constant_like(math.pi), 1.0).fdiv(reflected.where(sine, x.abs())).log()
     value = step.where(reflected.where(logarithm.sub(value), logarithm.add(value)), value)
     return x.eq(-math.inf).where(math.inf, value)
 
@@ -414,8 +414,8 @@ def _legendre_rule(like: Any) -> tuple[Any, Any]:
     mirrored = position.neg().add(count - 1)
     nearer = position.minimum(mirrored)
     node, weight = (
-        position.const_like(LEGENDRE_NODES[0], dtype=dtypes.float64),
-        position.const_like(LEGENDRE_WEIGHTS[0], dtype=dtypes.float64),
+        position.constant_like(LEGENDRE_NODES[0], dtype=dtypes.float64),
+        position.constant_like(LEGENDRE_WEIGHTS[0], dtype=dtypes.float64),
     )
     for k in range(1, count // 2):
         here = nearer.eq(k)

@@ -140,13 +140,13 @@ class JoiningMixin(AxesMixin):
         for chosen in range(2, r + 1):
             count = math.comb(n + chosen - 1, chosen) if with_replacement else math.comb(n, chosen)
             if count == 0:
-                return self.const_like(0, (0, r))
+                return self.constant_like(0, (0, r))
             after = columns[-1].mul(-1).add(n - gap)
             row, place = after.numbered_runs(count)
             columns = [column.gather_rows(row) for column in columns]
             columns.append(columns[-1].add(place).add(gap))
         if n == 0:
-            return self.const_like(0, (0, r))
+            return self.constant_like(0, (0, r))
         return self.gather_rows(columns[0].stack(*columns[1:], dim=1))
 
     def numbered_runs(self, total: int) -> tuple[Self, Self]:
@@ -156,7 +156,7 @@ class JoiningMixin(AxesMixin):
         wide = dtypes.int64 if max(total, self.shape[0]) > dtypes.int32.max else dtypes.int32
         starts = self.cast(wide).running(Op.ADD, 0, True)
         # A one where each run begins, so that running sums count the runs; empty runs add theirs to the next one's.
-        begins = self.const_like(0, (total,), wide).scatter_rows(starts, starts.const_like(1), Op.ADD)
+        begins = self.constant_like(0, (total,), wide).scatter_rows(starts, starts.constant_like(1), Op.ADD)
         row = begins.running(Op.ADD, 0).sub(1)
         return row, self.positions(total, self.place).sub(starts.gather_rows(row))
 

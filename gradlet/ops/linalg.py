@@ -101,7 +101,7 @@ class LinalgMixin(StatsMixin):
         >>> Tensor([1, 2]).outer(Tensor([3, 4])).tolist()
         [[3, 4], [6, 8]]
         """
-        if self.ndim != 1 or operand(other, "outer", "other").ndim != 1:
+        if operand(other, "outer", "other").ndim != 1 or self.ndim != 1:
             raise ShapeError(f"outer: needs two vectors, got shapes {self.shape} and {other.shape}")
         return self.unsqueeze(1).mul(other.unsqueeze(0))
 

@@ -89,7 +89,7 @@ class MaskedMixin(CountingMixin, DistanceMixin):
 
     def _selected_count(self, mask: Any, axis: Axis, keepdim: bool, dtype: DType, what: str) -> Self:
         """How many elements over `axis` the mask selects."""
-        one = self.const_like(1, dtype=dtype) if mask is None else self._mask(mask, what).cast(dtype)
+        one = self.constant_like(1, dtype=dtype) if mask is None else self._mask(mask, what).cast(dtype)
         return one.reduce_over(Op.ADD, axis, keepdim, what)
 
     def masked_mean(

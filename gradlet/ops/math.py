@@ -149,7 +149,7 @@ class MathMixin(TranscendentalMixin):
         if self.dtype is dtypes.bool:
             return self.cast(dtypes.default_int)._multiplied(exponent)
         if exponent == 0:
-            return self.const_like(1)
+            return self.constant_like(1)
         result: Self | None = None
         square = self
         while True:
@@ -168,7 +168,7 @@ class MathMixin(TranscendentalMixin):
         left = exponent.cast(dtypes.default_int) if exponent.dtype is dtypes.bool else exponent
         # Square and multiply over the bits of the exponent: exact, and wraps as integers do.
         square, negative = base, left.lt(0)
-        result = base.const_like(1)
+        result = base.constant_like(1)
         for bit in range(left.dtype.bits - (0 if left.dtype.is_unsigned else 1)):
             result = left.bitwise_and(1 << bit).ne(0).where(result.mul(square), result)
             square = square.mul(square)
@@ -247,7 +247,7 @@ class MathMixin(TranscendentalMixin):
         half = whole.mul(0.5)
         odd = half.ne(half.trunc())
         away = part.gt(0.5).bitwise_or(part.eq(0.5).bitwise_and(odd))
-        step = self.lt(0.0).where(self.const_like(-1.0), 1.0)
+        step = self.lt(0.0).where(self.constant_like(-1.0), 1.0)
         return away.where(whole.add(step), whole)
 
     def _round_decimals(self, decimals: int) -> Self:
@@ -283,7 +283,7 @@ class MathMixin(TranscendentalMixin):
         """
         if self.dtype is dtypes.bool:
             return self.as_value()
-        one = self.const_like(1)
+        one = self.constant_like(1)
         positive = self.gt(0).where(one, self.mul(0) if self.dtype.is_float else 0)
         return positive if self.dtype.is_unsigned else self.lt(0).where(one.neg(), positive)
 
@@ -305,7 +305,7 @@ class MathMixin(TranscendentalMixin):
         """
         if self.dtype.is_float:
             return self.bitcast(dtypes.by_name(f"int{self.dtype.bits}")).lt(0)
-        return self.lt(0) if self.dtype.kind == "i" else self.const_like(False, dtype=dtypes.bool)
+        return self.lt(0) if self.dtype.kind == "i" else self.constant_like(False, dtype=dtypes.bool)
 
     def clamp(self, min_: Any = None, max_: Any = None) -> Self:
         """Limit to `[min_, max_]`; either may be None. NaN stays NaN.
@@ -404,7 +404,7 @@ class MathMixin(TranscendentalMixin):
         [False, True]
         """
         if not self.dtype.is_float or not (detect_positive or detect_negative):
-            return self.const_like(False, dtype=dtypes.bool)
+            return self.constant_like(False, dtype=dtypes.bool)
         if detect_positive and detect_negative:
             return self.abs().eq(math.inf)
         return self.eq(math.inf if detect_positive else -math.inf)
@@ -415,7 +415,7 @@ class MathMixin(TranscendentalMixin):
         >>> Tensor([0.0, float("inf")]).isfinite().tolist()
         [True, False]
         """
-        return self.abs().lt(math.inf) if self.dtype.is_float else self.const_like(True, dtype=dtypes.bool)
+        return self.abs().lt(math.inf) if self.dtype.is_float else self.constant_like(True, dtype=dtypes.bool)
 
     def isclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Self:
         """True where `|self - other| <= atol + rtol * |other|`, or equal.

@@ -128,7 +128,7 @@ class NormalizationMixin(StatsMixin):
         source = self.same_float(what)
         if 0 in self.shape:
             kept = tuple([1 if a in axes else size for a, size in enumerate(self.shape)])
-            return source, source.const_like(0, kept), source.const_like(0, kept)
+            return source, source.constant_like(0, kept), source.constant_like(0, kept)
         result, mean, factor = self._standardized(axes, eps, what)
         return _scaled(result, weight, bias).cast(source.dtype), mean, factor
 
@@ -221,7 +221,7 @@ class NormalizationMixin(StatsMixin):
         _check_channels(what, self.shape[1], (("weight", weight), ("bias", bias)))
         source = self.same_float(what)
         if 0 in self.shape:
-            none = source.const_like(0, (self.shape[0], groups))
+            none = source.constant_like(0, (self.shape[0], groups))
             return source, none, none
         rows = source.reshape(self.shape[0], groups, self.numel() // (self.shape[0] * groups))
         result, mean, factor = rows._standardized(-1, eps, what)
@@ -322,7 +322,7 @@ class NormalizationMixin(StatsMixin):
         _check_channels(what, channels, (*running, ("weight", weight), ("bias", bias)))
         source = self.same_float(what)
         wide = source.cast(accumulator(source.dtype))
-        empty = wide.const_like(0, (0,))
+        empty = wide.constant_like(0, (0,))
         if not training:
             if running_mean is None or running_var is None:
                 raise ShapeError(f"{what}: needs running_mean and running_var when not training")
@@ -330,7 +330,7 @@ class NormalizationMixin(StatsMixin):
             result = wide.sub(_per_channel(running_mean, self.ndim, axis)).mul(_per_channel(factor, self.ndim, axis))
             mean = factor = empty
         elif 0 in self.shape:
-            result, mean, factor = wide, wide.const_like(0, (channels,)), wide.const_like(0, (channels,))
+            result, mean, factor = wide, wide.constant_like(0, (channels,)), wide.constant_like(0, (channels,))
         else:
             axes = tuple([a for a in range(self.ndim) if a != axis])
             result, mean, factor = wide._standardized(axes, eps, what)

@@ -109,7 +109,7 @@ class NormsMixin(SpectralMixin):
         >>> Tensor([[3.0, -4.0]]).linalg_norm(1).item()
         4.0
         """
-        axes = (dim,) if isinstance(dim, int) else None if dim is None else tuple(dim)
+        axes = None if dim is None else tuple(dim) if isinstance(dim, (tuple, list)) else (dim,)
         if ord is None:
             return self.vector_norm(2, axes, keepdim, dtype)
         count = self.ndim if axes is None else len(axes)
@@ -156,7 +156,7 @@ class NormsMixin(SpectralMixin):
         if p in (None, 2, -2):
             values = matrix.svdvals()
             if 0 in values.shape:
-                return values.const_like(0, values.shape[:-1]).cast(self.dtype)
+                return values.constant_like(0, values.shape[:-1]).cast(self.dtype)
             last: list[tuple[int, int] | None] = [None] * (values.ndim - 1)
             count = values.shape[-1]
             large, small = (

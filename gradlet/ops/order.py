@@ -63,7 +63,7 @@ class OrderMixin(CoordinatesMixin):
         """
         axis = axis_number(dim, self.ndim, "sort")
         if self.ndim == 0:
-            return self.as_value(), self.const_like(0, dtype=position_type(1))
+            return self.as_value(), self.constant_like(0, dtype=position_type(1))
         return self._picked(axis, self._places(axis, descending, None))
 
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Self:
@@ -113,7 +113,7 @@ class OrderMixin(CoordinatesMixin):
         """Where the first `count` (or all) elements in order are."""
         size = self.shape[axis]
         if size <= 1 or count == 0 or 0 in self.shape:
-            return self._box(axis, 0, size if count is None else count).const_like(0, dtype=dtypes.int32)
+            return self._box(axis, 0, size if count is None else count).constant_like(0, dtype=dtypes.int32)
         values = self.detach().transpose(axis, -1)
         last = values.ndim - 1
         few = count is not None and count <= MOST_BY_MAXIMA and 4 * count <= size

@@ -214,7 +214,7 @@ class PolynomialMixin(SpecialMixin):
         x = self.same_float(name).cast(dtypes.float64)
         if not isinstance(degree, int):
             x = x.expand(broadcast_shapes((x.shape, degree.shape), name))
-        before, now = x.const_like(0.0), x.const_like(1.0)
+        before, now = x.constant_like(0.0), x.constant_like(1.0)
         if isinstance(degree, int):
             for k in range(degree):
                 before, now = now, following(k, x, now, before)

@@ -96,7 +96,7 @@ class PoolingMixin(WindowMixin):
         if not any(tail) and (count_include_pad or not any(map(any, sides))):
             return total.mul(1 / prod(kernel)).cast(source.dtype)
         # How many elements of each window count: those of the input, or also those of the padding that was asked for.
-        counted = source.const_like(1.0, source.shape[-count:], carrier)
+        counted = source.constant_like(1.0, source.shape[-count:], carrier)
         if count_include_pad:
             counted = counted.pad(sides, value=1.0).pad_sides([(0, more) for more in tail])
         else:
@@ -248,7 +248,7 @@ class PoolingMixin(WindowMixin):
         """Zeros of this shape, to which every element is added at its place, counted over the last `count` axes."""
         lead = shape[: len(shape) - count]
         flat = self.reshape(lead + (prod(self.shape[len(lead) :]),))
-        empty = flat.const_like(0, lead + (prod(shape[len(lead) :]),))
+        empty = flat.constant_like(0, lead + (prod(shape[len(lead) :]),))
         return empty.scatter(len(lead), place.reshape(flat.shape), flat, reduce="add").reshape(shape)
 
     def first_max(self, what: str, count: int) -> Self:
@@ -358,7 +358,7 @@ class PoolingMixin(WindowMixin):
             raise ShapeError(f"{what}: the result would have the sizes {sizes}; use a larger kernel or less padding")
         place = indices.reshape(lead + (prod(inner),))
         flat = self.detach().reshape(place.shape)
-        result = flat.const_like(0, lead + (prod(sizes),)).scatter(len(lead), place, flat).reshape(lead + sizes)
+        result = flat.constant_like(0, lead + (prod(sizes),)).scatter(len(lead), place, flat).reshape(lead + sizes)
 
         def rule(gradient: Self) -> list[Self]:
             picked = gradient.reshape(lead + (prod(sizes),)).gather(len(lead), place)

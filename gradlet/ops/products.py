@@ -261,6 +261,8 @@ class ProductsMixin(LinalgMixin):
         >>> Tensor.multi_dot([Tensor([[1, 2]]), Tensor([[1], [1]]), Tensor([[5]])]).tolist()
         [[15]]
         """
+        if not isinstance(tensors, (tuple, list)):
+            raise ArgumentError(f"multi_dot: tensors must be a list of factors, got {type(tensors).__name__}")
         factors = [operand(t, "multi_dot", f"factor {i}") for i, t in enumerate(tensors)]
         if len(factors) < 2:
             raise ArgumentError(f"multi_dot: needs at least 2 factors, got {len(factors)}")
@@ -394,10 +396,10 @@ class ProductsMixin(LinalgMixin):
             return self.reshape(1).vander(N)
         count = self.shape[-1] if N is None else integer(N, "vander", "N", 2)
         if count == 0:
-            return self.const_like(0, (*self.shape, 0))
+            return self.constant_like(0, (*self.shape, 0))
         column = self.unsqueeze(-1)
         # x ** k as running products of 1, x, x, ...
-        first = column.const_like(1)
+        first = column.constant_like(1)
         if count == 1:
             return first
         return first.cat(column.expand((*self.shape, count - 1)), dim=-1).cumprod(-1)
@@ -423,6 +425,9 @@ class ProductsMixin(LinalgMixin):
         steps = integer(steps, "newton_schulz", "steps", 0)
         if self.ndim < 2:
             raise ShapeError(f"newton_schulz: needs matrices, got shape {self.shape}")
+        if not isinstance(params, (tuple, list)) or not params:
+            raise ArgumentError(f"newton_schulz: params must be a list of factors, got {params!r}")
+        factors = [number(factor, "newton_schulz", "params") for factor in params]
         tall = self.shape[-2] > self.shape[-1]
         x = self.same_float("newton_schulz")
         x = x.transpose(-1, -2) if tall else x
@@ -430,8 +435,8 @@ class ProductsMixin(LinalgMixin):
         for _ in range(steps):
             square = x.dot(x.transpose(-1, -2))
             term = x
-            total = x.mul(params[0])
-            for factor in params[1:]:
+            total = x.mul(factors[0])
+            for factor in factors[1:]:
                 term = square.dot(term)
                 total = total.add(term.mul(factor))
             x = total

@@ -66,7 +66,7 @@ class QuantilesMixin(StatsMixin):
     def _median(self, dim: int | None, keepdim: bool, skip_nan: bool, what: str) -> Any:
         if dim is None:
             if 0 in self.shape:
-                return self.const_like(math.nan if self.dtype.is_float else self.dtype.min, ())
+                return self.constant_like(math.nan if self.dtype.is_float else self.dtype.min, ())
             flat = self.flatten()
             middle = flat.detach()._median(0, True, skip_nan, what)[0]
             return flat._shared_among_equals(middle) if self.dtype.is_float else middle.reshape(())
@@ -138,7 +138,7 @@ class QuantilesMixin(StatsMixin):
         several = fractions.ndim == 1
         ordered = rows.sort(-1)[0]
         valid = rows.eq(rows).cast(dtypes.int32).sum(-1, True, dtypes.int32)
-        last = valid.add(-1).maximum(0) if skip_nan else valid.const_like(size - 1)
+        last = valid.add(-1).maximum(0) if skip_nan else valid.constant_like(size - 1)
         rank = last.cast(fractions.dtype).mul(fractions)
         if not skip_nan:
             rank = valid.lt(size).where(float(size - 1), rank)
@@ -160,7 +160,7 @@ class QuantilesMixin(StatsMixin):
             value = number(q, what, "q")
             if not 0 <= value <= 1:
                 raise ArgumentError(f"{what}: q must lie in [0, 1], got {value}")
-            return self.const_like(value, (), wide)
+            return self.constant_like(value, (), wide)
         if q.ndim > 1:
             raise ShapeError(f"{what}: q of shape {q.shape} must be a number or have one axis")
         given: Any = q
@@ -186,7 +186,7 @@ class QuantilesMixin(StatsMixin):
         low = wide.gather(last, floor.cast(kind))
         if interpolation in ("linear", "midpoint"):
             high = wide.gather(last, rank.ceil().cast(kind))
-            weight = rank.sub(floor) if interpolation == "linear" else rank.const_like(0.5)
+            weight = rank.sub(floor) if interpolation == "linear" else rank.constant_like(0.5)
             low = low.lerp(high, weight)
         return nowhere.where(math.nan, low)
 
@@ -218,7 +218,7 @@ class QuantilesMixin(StatsMixin):
     def _differs_from_before(self, axis: int) -> Self:
         """Along an axis in order, where a value differs from the one before; so does the first."""
         size = self.shape[axis]
-        first = self._box(axis, 0, 1).const_like(True, dtype=dtypes.bool)
+        first = self._box(axis, 0, 1).constant_like(True, dtype=dtypes.bool)
         return first.cat(self._box(axis, 1, size).ne(self._box(axis, 0, size - 1)), dim=axis) if size > 1 else first
 
 

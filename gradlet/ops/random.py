@@ -295,7 +295,7 @@ class RandomMixin(StatsMixin):
         >>> sorted(Tensor.randperm(5).tolist())
         [0, 1, 2, 3, 4]
         """
-        (count,) = sizes((n,), "randperm")
+        count = integer(n, "randperm", "n", 0)
         chosen = dtypes.default_int if dtype is None else to_dtype(dtype)
         if count == 0:
             return cls.constant(0, (0,), chosen, device, False)
@@ -353,7 +353,7 @@ class RandomMixin(StatsMixin):
     def _count_up_to(self, point: Self) -> Self:
         """How many numbers of each ascending row are at most each point of that row, found by halving, as int64."""
         size = self.shape[1]
-        count = point.const_like(0, dtype=dtypes.int64)
+        count = point.constant_like(0, dtype=dtypes.int64)
         step = 1 << (size.bit_length() - 1)
         while step:
             more = count.add(step)

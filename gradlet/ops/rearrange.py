@@ -151,11 +151,11 @@ class RearrangeMixin(MathMixin):
         if not any(before or after for before, after in grow):
             return source.as_value()
         if 0 in source.shape:
-            return source.const_like(value, tuple([s + b + a for s, (b, a) in zip(source.shape, grow)]))
+            return source.constant_like(value, tuple([s + b + a for s, (b, a) in zip(source.shape, grow)]))
         padded = source.pad_zeros(grow)
         if value == 0:
             return padded
-        inside = source.const_like(True, dtype=dtypes.bool).pad_zeros(grow)
+        inside = source.constant_like(True, dtype=dtypes.bool).pad_zeros(grow)
         return inside.where(padded, value)
 
     def _pads(self, padding: Sequence[Any]) -> list[tuple[int, int]]:
@@ -525,7 +525,7 @@ def _join(parts: Sequence[T], axis: int) -> T:
             shape[axis] = middle - low
             pads = [(0, 0)] * left.ndim
             pads[axis] = (low, total - middle)
-            inside = left.const_like(True, tuple(shape), dtypes.bool).pad_zeros(pads)
+            inside = left.constant_like(True, tuple(shape), dtypes.bool).pad_zeros(pads)
             joined.append((inside.where(left, right), low, high))
         pieces = joined + pieces[len(joined) * 2 :]
     return pieces[0][0]

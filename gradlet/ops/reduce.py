@@ -48,7 +48,7 @@ class ReduceMixin(ElementwiseMixin, MovementMixin):
         """Convert the values to another type."""
         raise NotImplementedError
 
-    def const_like(self, value: Any, shape: tuple[int, ...] | None = None, dtype: DType | None = None) -> Self:
+    def constant_like(self, value: Any, shape: tuple[int, ...] | None = None, dtype: DType | None = None) -> Self:
         """The same value everywhere, in this one's shape and dtype unless others are given."""
         raise NotImplementedError
 
@@ -64,7 +64,7 @@ class ReduceMixin(ElementwiseMixin, MovementMixin):
                 raise ShapeError(
                     f"{what}: shape {shape} has no elements on axis {axis}; there is no result for nothing"
                 )
-            return self.const_like(identity_element(op, self.dtype), kept if keepdim else rest)
+            return self.constant_like(identity_element(op, self.dtype), kept if keepdim else rest)
         result = self.reduce_axes(op, axes) if axes else self.as_value()
         return result.reshape(kept) if keepdim else result
 

@@ -91,7 +91,7 @@ class RunningMixin(OrderMixin):
         along = axis_number(axis, self.ndim, what)
         kind = position_type(self.shape[along] if self.ndim else 1)
         if self.ndim == 0 or 0 in self.shape:
-            return self.as_value(), self.const_like(0, dtype=kind)
+            return self.as_value(), self.constant_like(0, dtype=kind)
         values = self.running(op, along)
         leads = self.eq(values)
         if self.dtype.is_float:

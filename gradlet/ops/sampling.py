@@ -53,7 +53,7 @@ class SamplingMixin(LinalgMixin, ResizeMixin):
             along = theta._pixel_middles(shape[2 + axis], align_corners)
             along = along.reshape([-1 if a == axis else 1 for a in range(count)]).expand(shape[2:])
             parts.append(along.reshape(prod(shape[2:])))
-        ones = parts[0].const_like(1.0)
+        ones = parts[0].constant_like(1.0)
         base = parts[0].stack(*parts[1:], ones, dim=-1)
         return base.dot(theta.transpose(1, 2)).reshape((shape[0], *shape[2:], count))
 

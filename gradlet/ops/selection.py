@@ -87,11 +87,11 @@ class SelectionMixin(QuantilesMixin):
         batch = self.ndim - 1
         size = self.shape[-1]
         kind = dtypes.int32 if size <= dtypes.int32.max else dtypes.int64
-        low = values.const_like(0, dtype=kind)
+        low = values.constant_like(0, dtype=kind)
         if 0 in values.shape or size == 0:
             return low
         # The result lies between low and high, which halves come together.
-        high = values.const_like(size, dtype=kind)
+        high = values.constant_like(size, dtype=kind)
         for _ in range(size.bit_length()):
             middle = low.add(high).rshift(1)
             element = self.gather_rows(middle, batch)
@@ -137,7 +137,7 @@ class SelectionMixin(QuantilesMixin):
         values = values.flatten()
         count = values.shape[0]
         if count == 0 or 0 in x.shape:
-            found = x.const_like(False, dtype=dtypes.bool)
+            found = x.constant_like(False, dtype=dtypes.bool)
         elif count <= FEW_VALUES:
             found = x.unsqueeze(-1).eq(values).any(-1)
         else:
@@ -197,13 +197,13 @@ class SelectionMixin(QuantilesMixin):
             stride = prod(self.shape[axis + 1 :])
             column = places.floordiv(max(stride, 1)).mod(max(self.shape[axis], 1)).cast(kind)
             if found is not None and 0 not in column.shape:
-                missing = column.const_like(integer(fill_value, "nonzero", "fill_value"))
+                missing = column.constant_like(integer(fill_value, "nonzero", "fill_value"))
                 column = column.positions_along(0).lt(found).where(column, missing)
             columns.append(column)
         if as_tuple:
             return tuple(columns)
         if not columns:
-            return places.const_like(0, (places.shape[0], 0), kind)
+            return places.constant_like(0, (places.shape[0], 0), kind)
         return columns[0].stack(*columns[1:], dim=1)
 
     def argwhere(self) -> Self:
@@ -228,25 +228,27 @@ class SelectionMixin(QuantilesMixin):
         count = mask.shape[0]
         kind = dtypes.int32 if count <= dtypes.int32.max else dtypes.int64
         if 0 in mask.shape:
-            empty = mask.const_like(0, (size or 0,), kind)
-            return empty, None if size is None else mask.const_like(0, (), kind)
+            empty = mask.constant_like(0, (size or 0,), kind)
+            return empty, None if size is None else mask.constant_like(0, (), kind)
         if size is None:
             found = None
             size = int(mask.cast(kind).sum(dtype=kind).item())
             if size == 0:
-                return mask.const_like(0, (0,), kind), None
+                return mask.constant_like(0, (0,), kind), None
             number = mask.cast(kind).running(Op.ADD, 0)
         else:
             number = mask.cast(kind).running(Op.ADD, 0)
             found = number._box(0, count - 1, count).reshape(())
             if size == 0:
-                return mask.const_like(0, (0,), kind), found
+                return mask.constant_like(0, (0,), kind), found
         target = mask.where(number.add(-1), size)
-        return mask.const_like(0, (size,), kind).scatter_rows(target, mask.positions_along(0).cast(kind), None), found
+        return mask.constant_like(0, (size,), kind).scatter_rows(
+            target, mask.positions_along(0).cast(kind), None
+        ), found
 
     def _rows_at(self, places: Self) -> Self:
         """Rows of this by number, none where there are no numbers."""
-        return self.const_like(0, places.shape + self.shape[1:]) if 0 in places.shape else self.gather_rows(places)
+        return self.constant_like(0, places.shape + self.shape[1:]) if 0 in places.shape else self.gather_rows(places)
 
     # sets
     def unique(
@@ -328,7 +330,7 @@ class SelectionMixin(QuantilesMixin):
         if 0 in self.shape:
             if count:
                 raise ShapeError(f"{what}: shape {self.shape} has no elements in its slices along axis {axis}")
-            return axis, self.const_like(0, (0,), dtypes.int32)
+            return axis, self.constant_like(0, (0,), dtypes.int32)
         rest = [a for a in range(self.ndim) if a != axis]
         keys = self.permute([axis, *rest]).reshape(count, -1)
         kind = dtypes.int32 if count * count <= dtypes.int32.max else dtypes.int64
@@ -379,8 +381,8 @@ class _Groups:
 
     def __init__(self, keys: Any) -> None:
         self.size = keys.shape[0]
-        self.begins: Any = keys.const_like(0, (0,), dtypes.int32)
-        self.number: Any = keys.const_like(0, (0,), position_type(1))
+        self.begins: Any = keys.constant_like(0, (0,), dtypes.int32)
+        self.number: Any = keys.constant_like(0, (0,), position_type(1))
         if self.size:
             differs = keys._differs_from_before(0).contiguous()
             self.begins, _ = differs._places_of_true(None, "unique")
@@ -393,6 +395,6 @@ class _Groups:
         if counted:
             begins = self.begins
             runs = begins.shape[0]
-            ends = begins._box(0, 1, runs).cat(begins.const_like(self.size, (1,))) if runs else begins
+            ends = begins._box(0, 1, runs).cat(begins.constant_like(self.size, (1,))) if runs else begins
             extras.append(ends.sub(begins).cast(dtypes.int64))
         return (result, *extras) if extras else result

@@ -121,7 +121,7 @@ class SignalMixin(BesselMixin, IndexMixin):
         x = position.mul(2 / end).sub(1.0)
         inside = x.neg().add(1.0).mul(x.add(1.0)).maximum(0.0).sqrt().mul(shape)
         # Both scaled, so that a large beta does not overflow.
-        scaled = inside.i0e().mul(inside.sub(shape).exp()).fdiv(position.const_like(shape).i0e())
+        scaled = inside.i0e().mul(inside.sub(shape).exp()).fdiv(position.constant_like(shape).i0e())
         return (scaled if count != 1 else position.add(1.0)).cast(own)
 
     @classmethod

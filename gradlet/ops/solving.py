@@ -12,7 +12,7 @@ from typing import Any, Self
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError, ShapeError
 from gradlet.ops import elimination
-from gradlet.ops.arguments import axis_number, integer
+from gradlet.ops.arguments import axis_number, integer, number
 from gradlet.ops.factorizations import first_zero_pivot
 from gradlet.ops.matrices import (
     common_batch,
@@ -25,6 +25,7 @@ from gradlet.ops.matrices import (
     transposed,
     with_inverse_rule,
 )
+from gradlet.ops.movement import operand
 from gradlet.ops.norms import NormsMixin
 
 # exp(A / 2 ** s) is a Taylor polynomial of this degree, exact to rounding up to these norms of A / 2 ** s for float64
@@ -51,7 +52,7 @@ class SolvingMixin(NormsMixin):
         """
         matrix = float_matrices(self, "det", square=True)
         if 0 in matrix.shape:
-            return self.const_like(1, matrix.shape[:-2])
+            return self.constant_like(1, matrix.shape[:-2])
         return _det(matrix, _eliminated(matrix)).cast(self.dtype)
 
     def slogdet(self) -> tuple[Self, Self]:
@@ -66,7 +67,7 @@ class SolvingMixin(NormsMixin):
         """
         matrix = float_matrices(self, "slogdet", square=True)
         if 0 in matrix.shape:
-            return self.const_like(1, matrix.shape[:-2]), self.const_like(0, matrix.shape[:-2])
+            return self.constant_like(1, matrix.shape[:-2]), self.constant_like(0, matrix.shape[:-2])
         packed, swaps, order = _eliminated(matrix)
         pivots = packed.diagonal(0, -2, -1)
         sign = _exchange_sign(swaps, packed).mul(pivots.sign().prod(-1))
@@ -145,7 +146,7 @@ class SolvingMixin(NormsMixin):
 
     def _solved(self, B: Self, left: bool) -> tuple[Self, Self]:
         matrix = float_matrices(self, "solve", square=True)
-        vector = B.ndim == 1 or (B.ndim == matrix.ndim - 1 and B.shape == matrix.shape[:-1])
+        vector = operand(B, "solve", "B").ndim == 1 or (B.ndim == matrix.ndim - 1 and B.shape == matrix.shape[:-1])
         right = float_matrices(B.unsqueeze(-1) if vector else B, "solve", name="B")
         info_shape = matrix.shape[:-2]
         if not left:
@@ -154,7 +155,7 @@ class SolvingMixin(NormsMixin):
         if right.shape[-2] != matrix.shape[-1]:
             raise ShapeError(f"solve: matrices of shape {self.shape} and right sides of shape {B.shape} do not fit")
         if 0 in matrix.shape:
-            info = self.const_like(0, info_shape, dtypes.int32)
+            info = self.constant_like(0, info_shape, dtypes.int32)
             matrix, right = common_batch(matrix, right, "solve")
             result = right.mul(1)
         else:
@@ -191,8 +192,10 @@ class SolvingMixin(NormsMixin):
         """
         if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
             raise ArgumentError(f"lstsq: driver {driver!r} is not one of None, 'gels', 'gelsy', 'gelsd', 'gelss'")
+        if rcond is not None:
+            number(rcond, "lstsq", "rcond")
         matrix = float_matrices(self, "lstsq")
-        vector = matrix.ndim - 1 == B.ndim and B.shape == matrix.shape[:-1]
+        vector = matrix.ndim - 1 == operand(B, "lstsq", "B").ndim and B.shape == matrix.shape[:-1]
         right = float_matrices(B.unsqueeze(-1) if vector else B, "lstsq", name="B")
         rows, columns = matrix.shape[-2:]
         if right.shape[-2] != rows:
@@ -201,15 +204,15 @@ class SolvingMixin(NormsMixin):
         lead = matrix.shape[:-2]
         inverse = matrix.pinv(rtol=rcond) if driver != "gels" or rcond is not None else matrix.pinv()
         result = (
-            inverse.dot(right) if 0 not in matrix.shape else matrix.const_like(0, (*lead, columns, right.shape[-1]))
+            inverse.dot(right) if 0 not in matrix.shape else matrix.constant_like(0, (*lead, columns, right.shape[-1]))
         )
-        residuals = matrix.const_like(0, (0,))
+        residuals = matrix.constant_like(0, (0,))
         if rows > columns and driver != "gelsy":
             residuals = matrix.dot(result).sub(right).square().sum(-2)
-        rank = matrix.const_like(0, (0,), position_dtype())
+        rank = matrix.constant_like(0, (0,), position_dtype())
         if driver != "gels":
             rank = matrix.matrix_rank(rtol=rcond)
-        values = matrix.svdvals() if driver in ("gelsd", "gelss") else matrix.const_like(0, (0,))
+        values = matrix.svdvals() if driver in ("gelsd", "gelss") else matrix.constant_like(0, (0,))
         result = result.squeeze(-1) if vector else result
         return result.cast(self.dtype), residuals.cast(self.dtype), rank, values.cast(self.dtype)
 
@@ -243,9 +246,11 @@ class SolvingMixin(NormsMixin):
         >>> Tensor.eye(4).reshape(2, 2, 2, 2).tensorsolve(Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
         [[1.0, 2.0], [3.0, 4.0]]
         """
+        operand(other, "tensorsolve", "other")
         moved = self
         if dims is not None:
-            last = [axis_number(d, self.ndim, "tensorsolve") for d in dims]
+            listed = dims if isinstance(dims, (tuple, list)) else (dims,)
+            last = [axis_number(d, self.ndim, "tensorsolve") for d in listed]
             moved = self.permute([a for a in range(self.ndim) if a not in last] + last)
         wanted = moved.shape[other.ndim :]
         if prod(moved.shape[: other.ndim]) != prod(wanted) or prod(wanted) != other.numel():
@@ -283,8 +288,8 @@ class SolvingMixin(NormsMixin):
             for offset in (1, 2, 3):
                 block = block.add(powers[offset].mul(1 / factorial(start + offset)))
             result = fourth.dot(result).add(block).contiguous()
-        for number in range(MOST_SQUARINGS):
-            result = squarings.gt(number).where(result.dot(result), result).contiguous()
+        for halving in range(MOST_SQUARINGS):
+            result = squarings.gt(halving).where(result.dot(result), result).contiguous()
         return result.cast(self.dtype)
 
 

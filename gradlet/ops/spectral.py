@@ -11,7 +11,7 @@ from typing import Any, Self
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.ops import jacobi
-from gradlet.ops.arguments import integer
+from gradlet.ops.arguments import integer, number
 from gradlet.ops.factorizations import FactorizationsMixin
 from gradlet.ops.matrices import (
     box,
@@ -22,6 +22,7 @@ from gradlet.ops.matrices import (
     symmetric,
     transposed,
 )
+from gradlet.ops.movement import MovementMixin
 
 
 class SpectralMixin(FactorizationsMixin):
@@ -49,7 +50,7 @@ class SpectralMixin(FactorizationsMixin):
         """
         matrix = _triangle(self, UPLO, "eigh")
         if 0 in matrix.shape:
-            return self.const_like(0, matrix.shape[:-1]), self.mul(1)
+            return self.constant_like(0, matrix.shape[:-1]), self.mul(1)
         values, vectors = _eigen_value(matrix)
         found = [_eigen(values, vectors, matrix, part) for part in (0, 1)]
         return found[0].cast(self.dtype), found[1].cast(self.dtype)
@@ -92,7 +93,7 @@ class SpectralMixin(FactorizationsMixin):
         if 0 in matrix.shape:
             widths = (rows, columns) if full_matrices else (least, least)
             left, right = _some_identity(self, rows, widths[0]), _some_identity(self, widths[1], columns)
-            return left, self.const_like(0, (*lead, least)), right
+            return left, self.constant_like(0, (*lead, least)), right
         flat = in_batches(matrix.detach())
         wide = rows < columns
         left, values, right = jacobi.singular(transposed(flat) if wide else flat, True, full_matrices)
@@ -115,7 +116,7 @@ class SpectralMixin(FactorizationsMixin):
         matrix = float_matrices(self, "svdvals")
         lead, least = matrix.shape[:-2], min(matrix.shape[-2:])
         if 0 in matrix.shape:
-            return self.const_like(0, (*lead, least))
+            return self.constant_like(0, (*lead, least))
         flat = in_batches(matrix.detach())
         flat = transposed(flat) if matrix.shape[-2] < matrix.shape[-1] else flat
         values = jacobi.singular(flat, False, False)[1].reshape(*lead, least)
@@ -147,12 +148,12 @@ class SpectralMixin(FactorizationsMixin):
         matrix = float_matrices(self, "pinv", square=hermitian)
         if 0 in matrix.shape:
             return transposed(self).mul(1)
-        source = _mirrored(matrix.detach(), "L") if hermitian else matrix.detach()
+        source = _mirrored(matrix.detach()) if hermitian else matrix.detach()
         left, values, right = source.svd(full_matrices=False)
-        kept = values.gt(rank_limit(values, matrix.shape[-2:], atol, rtol, self.dtype))
+        kept = values.gt(rank_limit(values, matrix.shape[-2:], atol, rtol, self.dtype, "pinv"))
         inverse = kept.where(kept.where(values, 1.0).reciprocal(), 0.0).unsqueeze(-2)
         value = transposed(right).mul(inverse).dot(transposed(left)).contiguous()
-        return _pinv(value, matrix, hermitian).cast(self.dtype)
+        return _pinv(value, matrix).cast(self.dtype)
 
     def pinverse(self, rcond: float = 1e-15) -> Self:
         """`pinv` with `rtol=rcond`.
@@ -160,7 +161,7 @@ class SpectralMixin(FactorizationsMixin):
         >>> Tensor([[2.0]]).pinverse().tolist()
         [[0.5]]
         """
-        return self.pinv(rtol=rcond)
+        return self.pinv(rtol=number(rcond, "pinverse", "rcond"))
 
     def matrix_rank(self, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Self:
         """How many singular values are above a limit; see `pinv` for the limit.
@@ -174,9 +175,9 @@ class SpectralMixin(FactorizationsMixin):
         """
         matrix = float_matrices(self, "matrix_rank", square=hermitian).detach()
         if 0 in matrix.shape:
-            return self.const_like(0, matrix.shape[:-2], dtypes.int64).cast(position_dtype())
-        values = (_mirrored(matrix, "L") if hermitian else matrix).svdvals()
-        limit = rank_limit(values, matrix.shape[-2:], atol, rtol, self.dtype)
+            return self.constant_like(0, matrix.shape[:-2], dtypes.int64).cast(position_dtype())
+        values = (_mirrored(matrix) if hermitian else matrix).svdvals()
+        limit = rank_limit(values, matrix.shape[-2:], atol, rtol, self.dtype, "matrix_rank")
         return values.gt(limit).where(1, 0).sum(-1).cast(position_dtype())
 
     def svd_lowrank(self, q: int = 6, niter: int = 2, M: Self | None = None) -> tuple[Self, Self, Self]:
@@ -215,37 +216,38 @@ class SpectralMixin(FactorizationsMixin):
         return self.svd_lowrank(count, niter, self.mean(-2, keepdim=True) if center else None)
 
 
-def rank_limit(values: Any, sides: Sequence[int], atol: Any, rtol: Any, dtype: Any) -> Any:
+def rank_limit(values: Any, sides: Sequence[int], atol: Any, rtol: Any, dtype: Any, what: str) -> Any:
     """Below which singular values count as 0, shaped to compare with them."""
-
-    def shaped(limit: Any) -> Any:
-        if isinstance(limit, (int, float)):
-            return float(limit)
-        return limit.cast(values.dtype).unsqueeze(-1)
-
-    epsilon = {8: 2.0**-52, 4: 2.0**-23}.get(dtype.itemsize, 2.0**-10)
-    if rtol is None:
-        default = max(sides) * epsilon
-        if atol is None:
-            rtol = default
-        elif isinstance(atol, (int, float)):
-            rtol = 0.0 if atol > 0 else default
+    absolute, relative = _limit(atol, values, what, "atol"), _limit(rtol, values, what, "rtol")
+    if relative is None:
+        default = max(sides) * {8: 2.0**-52, 4: 2.0**-23}.get(dtype.itemsize, 2.0**-10)
+        if absolute is None:
+            relative = default
+        elif isinstance(absolute, float):
+            relative = 0.0 if absolute > 0 else default
         else:
-            rtol = atol.gt(0).where(0.0, default)
-    relative = values.max(-1, keepdim=True).mul(shaped(rtol))
-    return relative if atol is None else relative.maximum(shaped(atol))
+            relative = absolute.gt(0).where(0.0, default)
+    limit = values.max(-1, keepdim=True).mul(relative)
+    return limit if absolute is None else limit.maximum(absolute)
+
+
+def _limit(value: Any, values: Any, what: str, name: str) -> Any:
+    """One limit: a number, or a tensor shaped like singular values; None where it is not given."""
+    if isinstance(value, MovementMixin):
+        return value.cast(values.dtype).unsqueeze(-1)  # type: ignore[attr-defined]
+    return None if value is None else float(number(value, what, name))
 
 
 def _some_identity(source: Any, rows: int, columns: int) -> Any:
     """Ones on the diagonal, for a batch or a size that may be 0."""
     if rows and columns and 0 not in source.shape[:-2]:
         return eye_like(source, rows, columns)
-    return source.const_like(0, (*source.shape[:-2], rows, columns))
+    return source.constant_like(0, (*source.shape[:-2], rows, columns))
 
 
-def _mirrored(matrix: Any, uplo: str) -> Any:
-    """Symmetric from one triangle."""
-    return matrix.tril().add(transposed(matrix.tril(-1))) if uplo == "L" else _mirrored(transposed(matrix), "L")
+def _mirrored(matrix: Any) -> Any:
+    """Symmetric from the lower triangle."""
+    return matrix.tril().add(transposed(matrix.tril(-1)))
 
 
 def _triangle(source: Any, uplo: str, what: str) -> Any:
@@ -317,20 +319,18 @@ def _left_gradient(left: Any, values: Any, right: Any, gradient: Any, gaps: Any,
     return result.add(outside.dot(right))
 
 
-def _pinv(value: Any, matrix: Any, hermitian: bool) -> Any:
+def _pinv(value: Any, matrix: Any) -> Any:
     """d(P) = -P dA P + P P^T dA^T (1 - A P) + (1 - P A) dA^T P^T P."""
 
     def rule(gradient: Any) -> Sequence[Any]:
-        inverse = _pinv(value, matrix, hermitian)
-        # Symmetric matrices are what the function knows: its derivatives of every order are symmetric.
-        source = symmetric(matrix) if hermitian else matrix
+        inverse = _pinv(value, matrix)
         back = transposed(inverse)
         turned = transposed(gradient)
         result = back.dot(gradient).dot(back).neg()
         outer = turned.dot(inverse).dot(back)
-        result = result.add(outer.sub(source.dot(inverse).dot(outer)))
+        result = result.add(outer.sub(matrix.dot(inverse).dot(outer)))
         inner = back.dot(inverse).dot(turned)
-        result = result.add(inner.sub(inner.dot(inverse).dot(source)))
-        return [symmetric(result) if hermitian else result]
+        result = result.add(inner.sub(inner.dot(inverse).dot(matrix)))
+        return [result]
 
     return value.with_derivative("pinv", [matrix], rule)

@@ -88,7 +88,7 @@ class StatsMixin(RunningMixin):
         places = self._position_of(op, axis, True, what)
         if self.ndim == 0:
             return self.as_value(), places
-        values = self.const_like(0, places.shape) if 0 in places.shape else self.gather(axis, places)
+        values = self.constant_like(0, places.shape) if 0 in places.shape else self.gather(axis, places)
         return (values, places) if keepdim else (values.squeeze(axis), places.squeeze(axis))
 
     def aminmax(self, dim: int | None = None, keepdim: bool = False) -> tuple[Self, Self]:

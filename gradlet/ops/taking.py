@@ -97,7 +97,7 @@ class TakingMixin(JoiningMixin):
                 f"{self.shape} has {self.numel()}"
             )
         dtype = dtypes.int64 if last > dtypes.int32.max else dtypes.int32
-        places = self.const_like(offset, (1,) * len(shape), dtype)
+        places = self.constant_like(offset, (1,) * len(shape), dtype)
         for axis, (extent, step) in enumerate(zip(shape, strides)):
             along = self.positions(extent, self.place).cast(dtype).mul(step)
             places = places.add(along.reshape([extent if a == axis else 1 for a in range(len(shape))]))

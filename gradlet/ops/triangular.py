@@ -88,7 +88,8 @@ class TriangularMixin(ProductsMixin):
         >>> Tensor([[2.0]]).triangular_solve(Tensor([[4.0]]))[0].tolist()
         [[0.5]]
         """
-        matrix = transposed(float_matrices(A, "triangular_solve", name="A")) if transpose else A
+        checked = float_matrices(A, "triangular_solve", name="A")
+        matrix = transposed(checked) if transpose else A
         solved = matrix.solve_triangular(self, upper=upper != transpose, unitriangular=unitriangular)
         lead = solved.shape[:-2]
         return solved, A.expand((*lead, *A.shape[-2:]))
@@ -126,7 +127,7 @@ class TriangularMixin(ProductsMixin):
         factor = self.cholesky(upper)
         size = factor.shape[-1]
         if 0 in factor.shape:
-            return factor, factor.const_like(0, factor.shape[:-2], dtypes.int32)
+            return factor, factor.constant_like(0, factor.shape[:-2], dtypes.int32)
         diagonal = factor.detach().diagonal(0, -2, -1)
         place = factor.positions(size, factor.place)
         first = diagonal.gt(0).where(size, place).min(-1)

@@ -335,7 +335,7 @@ class LazyTensor(ComposedMixin):
         node = self.uop
         return wrap(mk(Op.REDUCE_AXES, node.dtype, (no_leaf(node),), ReduceAxesArg(op, axes)), self._place)
 
-    def const_like(self, value: Any, shape: Shape | None = None, dtype: DType | None = None) -> Self:
+    def constant_like(self, value: Any, shape: Shape | None = None, dtype: DType | None = None) -> Self:
         """The same value everywhere."""
         chosen = self.uop.dtype if dtype is None else dtype
         return self.constant(value, self.shape if shape is None else shape, chosen, self._place, False)

@@ -148,7 +148,7 @@ class Writing(LazyTensor):
                 self[boxes[0]] = new
                 return
             shape = self[index].shape
-            inside = self.const_like(True, shape, dtypes.bool).whole_axes(boxes[1])
+            inside = self.constant_like(True, shape, dtypes.bool).whole_axes(boxes[1])
             value = new.broadcast_into(shape, "setitem").whole_axes(boxes[1])
             self[boxes[0]] = inside.where(value, self[boxes[0]])
             return

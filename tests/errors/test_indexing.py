@@ -31,7 +31,7 @@ MISTAKES: list[Row] = [
     (lambda: X[:, np.array([True, False, True])], IndexingError, r"bool mask of shape \(3,\)"),
     (lambda: X[..., np.array([True])], IndexingError, r"bool mask of shape \(1,\)"),
     (lambda: X[np.ones((2, 3), bool)], IndexingError, r"bool mask of shape \(2, 3\) does not fit .* \(2, 2\)"),
-    (lambda: X[Tensor(True)], IndexingError, "a bool without axes is no index"),
+    (lambda: X[:, Tensor(True)], IndexingError, "a bool without axes is no index"),
     (lambda: X.gather(0, [[0]]), DTypeError, "gather: index must be a Tensor, got list"),
     (lambda: X.gather(0, Tensor([0])), ShapeError, "gather: .*as many axes"),
     (lambda: X.gather(0, Tensor([[0.5]])), IndexingError, "gather: index must hold integers"),

@@ -177,6 +177,14 @@ def test_float32(name: str) -> None:
     assert error <= FUNCTIONS[name][1], where
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - {"erf"}))
+def test_many_of_float32(name: str) -> None:
+    for seed in range(1, 5):
+        error, where = worst(name, "float32", samples("float32", 400_000, seed))
+        assert error <= FUNCTIONS[name][1], where
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float64(name: str) -> None:
     error, where = worst(name, "float64", samples("float64", 500 if name == "erf" else 8_000))
