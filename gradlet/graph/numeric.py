@@ -232,7 +232,8 @@ _REDUCERS: Final[dict[Op, np.ufunc]] = {
 _FUNCTIONS: Final[dict[Op, Callable[..., Any]]] = {
     Op.SQRT: np.sqrt, Op.EXP: np.exp, Op.EXP2: np.exp2, Op.LOG: np.log, Op.LOG2: np.log2, Op.SIN: np.sin,
     Op.COS: np.cos, Op.TRUNC: np.trunc, Op.ADD: np.add, Op.MUL: np.multiply, Op.FDIV: np.true_divide,
-    Op.IDIV: np.floor_divide, Op.MOD: np.remainder, Op.MAX: np.maximum, Op.MIN: np.minimum, Op.POW: _power, Op.AND: np.bitwise_and,
+    Op.IDIV: np.floor_divide, Op.MOD: np.remainder, Op.MAX: np.maximum, Op.MIN: np.minimum, Op.POW: _power,
+    Op.AND: np.bitwise_and,
     Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor, Op.SHL: _shift_left, Op.SHR: _shift_right, Op.CMPLT: np.less,
     Op.CMPEQ: np.equal, Op.CMPNE: np.not_equal, Op.WHERE: np.where, Op.MULADD: lambda x, y, z: x * y + z,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""`x.size`: the number of elements, as the array API standard has it, that answers calls as torch's `x.size(dim)` does."""
+"""`x.size`: the number of elements, as the array API has it, that answers calls as torch's `x.size(dim)` does."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def rebuild(root: UOp, change: Change) -> UOp:
 
 
 def drop_marks(root: UOp, devices: Mapping[UOp, str]) -> UOp:
-    """DETACH and DERIVATIVE are nothing here; a COPY to where the values are already, or of constants, copies nothing."""
+    """DETACH and DERIVATIVE are nothing here; a COPY to where values are already, or of constants, copies nothing."""
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is Op.DETACH or node.op is Op.DERIVATIVE:
