@@ -15,11 +15,13 @@ FOLDER = Path(__file__).parent / "tensor"
 
 # Public names that connect the layers of Tensor to one another; a user has no need of them.
 HOOK_NAMES = """
-    all_live alu as_index broadcast_into coerce computed_now constant constant_like counter fixed_table float_divmod
-    from_data gather_axes gather_rows has_value host_view index_plan invalidate is_index_tensor is_variable largest
-    limit_axis limited_boxes limited_part mask_positions merge_pairs move next_draw of_node pad_sides pad_zeros
-    place positions positions_along reduce_axes reduce_over reduced_into repeated_each running same_dtype same_float
-    scatter_axes scatter_rows take_every unwindow uop variable_part whole_axes window windows with_part with_sizes
+    all_live alu as_index as_value at_least average_bins broadcast_into coerce computed_now constant constant_like
+    counter first_max first_place fixed_table float_divmod from_data from_the_end gather_axes gather_rows has_value
+    host_view index_plan invalidate is_index_tensor is_variable largest limit_axis limited_boxes limited_part
+    mask_positions merge_pairs move next_draw numbered_runs of_node pad_sides pad_zeros place positions
+    positions_along reduce_axes reduce_over reduced_into relu_like repeated_each running same_dtype same_float
+    scatter_axes scatter_rows strided_places take_every unwindow uop variable_part whole_axes window windows
+    with_part with_sizes
 """
 HOOKS = frozenset(HOOK_NAMES.split())
 # Attributes that hold a value instead of having a docstring.
