@@ -40,7 +40,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
             raise ShapeError(f"tensordot: shapes {left.shape} and {right.shape} do not have {axes} axes to sum over")
         first, second = list(range(left.ndim - axes, left.ndim)), list(range(axes))
     else:
-        if not isinstance(axes, (tuple, list)) or len(axes) != 2:
+        if not isinstance(axes, (tuple, list)) or [isinstance(a, (tuple, list)) for a in axes] != [True, True]:
             raise ArgumentError(f"tensordot: axes must be a number or two lists of axes, got {axes!r}")
         first = [axis_number(a, left.ndim, "tensordot") for a in axes[0]]
         second = [axis_number(a, right.ndim, "tensordot") for a in axes[1]]

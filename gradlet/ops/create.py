@@ -77,10 +77,16 @@ class CreateMixin(DiagonalsMixin):
     def const_like(self, b: Any, dtype: DType | str | None = None) -> Self:
         """The number `b` everywhere, in this one's shape and device; its type is this one's unless given.
 
+        Raises:
+            ArgumentError: `b` is no number.
+            DTypeError: an integer that the type cannot hold.
+
         >>> Tensor([1, 2]).const_like(5).tolist()
         [5, 5]
         """
-        return self.constant_like(b, dtype=None if dtype is None else to_dtype(dtype))
+        value = b if isinstance(b, bool) else number(b, "const_like", "b")
+        chosen = self.dtype if dtype is None else to_dtype(dtype)
+        return self.constant_like(_fitting(value, chosen, "const_like"), dtype=chosen)
 
     def full_like(self, fill_value: Any, dtype: DType | str | None = None, device: str | None = None) -> Self:
         """The same value everywhere, in this one's shape, type and device unless others are given.

@@ -176,7 +176,7 @@ def _sponge(cfg: Any) -> Sponge:
                 f"keccak: cfg {cfg} must be a rate of 8 to 192 bytes, a multiple of 8, and a suffix of 1 to 127"
             )
         return Sponge(rate, suffix, 100 - rate // 2)
-    if cfg not in FUNCTIONS:
+    if not isinstance(cfg, str) or cfg not in FUNCTIONS:
         raise ArgumentError(f"keccak: cfg {cfg!r} is no function; use one of {', '.join(FUNCTIONS)}, or (rate, suffix)")
     return FUNCTIONS[cfg]
 

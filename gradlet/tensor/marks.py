@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, Self
 
 from gradlet.base.dtype import DType
+from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp, mk
+from gradlet.ops.movement import operand
 from gradlet.ops.op import DerivativeArg, DeviceArg, Op
 from gradlet.runtime.device import Device
 from gradlet.tensor.core import LazyTensor, foreign, wrap
@@ -75,14 +77,21 @@ class Marks(LazyTensor):
             rule: gradient of this -> gradient of each input, in the input's shape; None where there is none. What the
                 rule does has derivatives itself.
 
+        Raises:
+            ArgumentError: `inputs` is no list.
+            DTypeError: one of them is no tensor.
+
         >>> x = Tensor([3.0])
         >>> y = x.detach().floor().with_derivative("straight through floor", [x], lambda gradient: [gradient])
         >>> y.sum().gradient(x)[0].tolist()
         [1.0]
         """
+        if not isinstance(inputs, (tuple, list)):
+            raise ArgumentError(f"with_derivative: inputs must be a list of tensors, got {type(inputs).__name__}")
         node, place = self.uop, self._place
         if node.dtype.kind != "f" or not inputs:
             return self
+        inputs = [operand(value, "with_derivative", f"input {n}") for n, value in enumerate(inputs)]
         types, places = [i.dtype for i in inputs], [i._place or place for i in inputs]
 
         def node_rule(gradient: UOp) -> list[UOp | None]:

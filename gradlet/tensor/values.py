@@ -62,10 +62,13 @@ class Values(LazyTensor):
     def schedule(self, *others: Any) -> Any:
         """The kernel calls that would compute this and other tensors, without running them.
 
+        Raises:
+            DTypeError: something that is no tensor.
+
         >>> len((Tensor([1]) + 1).schedule().calls)
         1
         """
-        chosen = list(dict.fromkeys(t.uop for t in (self, *others)))
+        chosen = list(dict.fromkeys(operand(t, "schedule", "every argument").uop for t in (self, *others)))
         live = [t.uop for t in self.all_live() if t.uop not in set(chosen)]
         return execute.schedule(chosen, [*live, *protected()])
 

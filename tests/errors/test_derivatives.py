@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gradlet import Tensor
-from gradlet.base.errors import GradientError, ShapeError
+from gradlet.base.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from gradlet.tensor.derivative import checkpoint, custom_gradient
 from tests.errors.table import Row, check
 
@@ -51,6 +51,8 @@ MISTAKES: list[Row] = [
     ),
     (lambda: checkpoint(constant), GradientError, "checkpoint: constant has no tensor among its arguments, from which"),
     (lambda: checkpoint(constant, X), GradientError, "checkpoint: constant returned int, not a Tensor or a tuple of t"),
+    (lambda: X.with_derivative("mine", X, len), ArgumentError, "with_derivative: inputs must be a list of tensors, go"),
+    (lambda: X.with_derivative("mine", [1.0], len), DTypeError, "with_derivative: input 0 must be a Tensor, got float"),
 ]  # fmt: skip
 
 

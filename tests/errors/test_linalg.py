@@ -105,6 +105,15 @@ MISTAKES: list[Row] = [
     (lambda: Tensor.zeros(0, 3).matrix_norm(-2), ShapeError, "matrix_norm: ord -2 of matrices without elements, shape"),
     (lambda: V.linalg_norm("fro", 0), ArgumentError, "norm: ord 'fro' is for matrices; give two axes"),
     (lambda: V.norm("nuc"), ArgumentError, r"norm: 'nuc' needs two axes, got dim None of shape \(2,\); give dim"),
+    (lambda: Tensor.multi_dot(M), ArgumentError, "multi_dot: tensors must be a list of factors, got Tensor"),
+    (lambda: M.newton_schulz(2, 1.5), ArgumentError, "newton_schulz: params must be a list of factors, got 1.5"),
+    (lambda: M.newton_schulz(2, ["a"]), ArgumentError, "newton_schulz: params must be a number, got 'a'"),
+    (lambda: M.householder_product(None), DTypeError, "householder_product: tau must be a Tensor, got NoneType"),
+    (lambda: M.lu_solve(M, None), DTypeError, "lu_solve: pivots must be a Tensor, got NoneType"),
+    (lambda: M.solve([1.0, 2.0]), DTypeError, "solve: B must be a Tensor, got list; make it one with Tensor"),
+    (lambda: M.pinv(atol="a"), ArgumentError, "pinv: atol must be a number, got 'a'"),
+    (lambda: M.matrix_rank(rtol="a"), ArgumentError, "matrix_rank: rtol must be a number, got 'a'"),
+    (lambda: M.lstsq(V, rcond="a"), ArgumentError, "lstsq: rcond must be a number, got 'a'"),
 ]
 
 T = Tensor.ones(3, 2)
