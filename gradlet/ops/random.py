@@ -292,6 +292,9 @@ class RandomMixin(StatsMixin):
     def randperm(cls, n: int, device: str | None = None, dtype: DType | str | None = None) -> Self:
         """The numbers 0 to n - 1 in random order.
 
+        Raises:
+            ArgumentError: n is negative, or no integer.
+
         >>> sorted(Tensor.randperm(5).tolist())
         [0, 1, 2, 3, 4]
         """

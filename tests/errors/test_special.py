@@ -75,7 +75,7 @@ MISTAKES: list[Row] = [
     (lambda: X.multinomial(3), ArgumentError, "multinomial: 3 different numbers of 2; draw fewer, or with replacement"),
     (lambda: X.multinomial(0), ArgumentError, "multinomial: num_samples must be at least 1, got 0"),
     (lambda: Tensor.zeros(2, 0).multinomial(), ShapeError, r"at least one weight, got shape \(2, 0\)"),
-    (lambda: Tensor.randperm(-1), ShapeError, "randperm: a size may not be negative"),
+    (lambda: Tensor.randperm(-1), ArgumentError, "randperm: n must be at least 0, got -1"),
     # dropout
     (lambda: X.alpha_dropout(2), ArgumentError, r"alpha_dropout: p must lie in \[0, 1\], got 2"),
     (lambda: X.dropout1d(), ShapeError, r"dropout1d: needs 2 or 3 axes, got shape \(2,\)"),
