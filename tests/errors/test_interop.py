@@ -127,7 +127,7 @@ MISTAKES: list[Row] = [
     (lambda: xp.expand_dims(I32, axis=4), IndexingError, "out of range"),
     (lambda: xp.linalg.cholesky(I32), DTypeError, "cholesky: real floating arrays only, got dtypes.int32"),
     (lambda: xp.linalg.inv(Tensor([1.0])), ShapeError, r"inv: shape \(1,\) is no matrix"),
-    (lambda: from_dlpack(np.ma.array([1, 2], mask=[0, 1])), ExchangeError, r"from_dlpack: a masked array would lose its"),
+    (lambda: from_dlpack(np.ma.array([1, 2], mask=[0, 1])), ExchangeError, "from_dlpack: a masked array would lose i"),
     (lambda: Tensor.from_dlpack(Negated()), ExchangeError, r"this view negates what it reads, .* use resolve_neg\(\)"),
 ]  # fmt: skip
 
