@@ -119,7 +119,8 @@ class SpectralMixin(FactorizationsMixin):
             return self.constant_like(0, (*lead, least))
         flat = in_batches(matrix.detach())
         flat = transposed(flat) if matrix.shape[-2] < matrix.shape[-1] else flat
-        values = jacobi.singular(flat, False, False)[1].reshape(*lead, least)
+        # Of large matrices the vectors correct the values.
+        values = jacobi.singular(flat, least > jacobi.REFINED, False)[1].reshape(*lead, least)
 
         def rule(gradient: Any) -> Sequence[Any]:
             left, _, right = matrix.svd(full_matrices=False)
