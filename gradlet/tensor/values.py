@@ -52,11 +52,15 @@ class Values(LazyTensor):
         results = execute.realize([given.get(n, n) for n in roots], live)
         for old, new in given.items():
             results[old] = results[new]
+        strayed: list[tuple[LazyTensor, str]] = []
         for tensor in alive:
             result = results.get(tensor.uop)
             if result is not None:
-                tensor.uop = result
-                tensor._place = place_of(result)
+                before, tensor.uop, tensor._place = tensor._place, result, place_of(result)
+                if before is not None and tensor._place != before:
+                    strayed.append((tensor, before))
+        if strayed:
+            _bring_back(strayed)
         return self
 
     def schedule(self, *others: Any) -> Any:
@@ -171,3 +175,11 @@ def _passes_something_large(view: UOp, base: UOp) -> bool:
             return True
         node = node.src[0]
     return False
+
+
+def _bring_back(strayed: list[tuple[LazyTensor, str]]) -> None:
+    """Values that turned out to be constants, which need no device to compute them, back on their device."""
+    moved: dict[Any, Any] = {}
+    for tensor, device in strayed:
+        copy = moved.setdefault((tensor.uop, device), tensor.to(device))
+        tensor.uop, tensor._place = copy.realize().uop, device

@@ -227,3 +227,15 @@ def test_writing_through_a_computed_view_of_a_lazy_value(device: str) -> None:
     turned[1, 1] = 5
     assert base.tolist() == [[7, 7], [9, 5]]
     assert turned.tolist() == [[7, 9], [7, 5]]
+
+
+def test_a_value_that_is_found_to_be_constant_stays_on_its_device() -> None:
+    x = Tensor([3, 4], device="PYTHON").realize()
+    zero = x.floordiv(0).cast("float32")
+    above = (zero > -1).ne(0)
+    above.realize(zero)
+    assert above.device == zero.device == "PYTHON"
+    assert (x + above).tolist() == [4, 5]
+    assert x.masked_select(above).tolist() == [3, 4]
+    zero += 1
+    assert (zero + x).tolist() == [4, 5]
