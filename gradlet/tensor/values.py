@@ -52,7 +52,7 @@ class Values(LazyTensor):
         results = execute.realize([given.get(n, n) for n in roots], live)
         for old, new in given.items():
             results[old] = results[new]
-        strayed: list[tuple[LazyTensor, str]] = []
+        strayed: list[tuple[Any, str]] = []
         for tensor in alive:
             result = results.get(tensor.uop)
             if result is not None:
@@ -177,7 +177,7 @@ def _passes_something_large(view: UOp, base: UOp) -> bool:
     return False
 
 
-def _bring_back(strayed: list[tuple[LazyTensor, str]]) -> None:
+def _bring_back(strayed: list[tuple[Any, str]]) -> None:
     """Values that turned out to be constants, which need no device to compute them, back on their device."""
     moved: dict[Any, Any] = {}
     for tensor, device in strayed:
