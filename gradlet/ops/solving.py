@@ -202,7 +202,7 @@ class SolvingMixin(NormsMixin):
             raise ShapeError(f"lstsq: matrices of shape {self.shape} and right sides of shape {B.shape} do not fit")
         matrix, right = common_batch(matrix, right, "lstsq")
         lead = matrix.shape[:-2]
-        inverse = matrix.pinv(rtol=rcond) if driver != "gels" or rcond is not None else matrix.pinv()
+        inverse = matrix.pinv(rtol=rcond)
         result = (
             inverse.dot(right) if 0 not in matrix.shape else matrix.constant_like(0, (*lead, columns, right.shape[-1]))
         )
