@@ -23,6 +23,8 @@ def _kernel_sizes(kernel_size: Sizes) -> tuple[int, ...]:
 
 
 def _check_groups(in_channels: int, out_channels: int, groups: int) -> None:
+    for name, value in (("in_channels", in_channels), ("out_channels", out_channels)):
+        integer(value, "convolution", name, 0)
     if integer(groups, "convolution", "groups") < 1 or in_channels % groups or out_channels % groups:
         raise ArgumentError(f"groups={groups} must divide in_channels={in_channels} and out_channels={out_channels}")
 

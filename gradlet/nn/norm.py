@@ -94,6 +94,7 @@ class GroupNorm:
     """
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
+        integer(num_channels, "GroupNorm", "num_channels", 0)
         if integer(num_groups, "GroupNorm", "num_groups") < 1 or num_channels % num_groups:
             raise ArgumentError(f"GroupNorm: num_groups={num_groups} must divide num_channels={num_channels}")
         self.num_groups = num_groups

@@ -48,6 +48,9 @@ MISTAKES: list[Row] = [
     (lambda: nn.state.safe_load(3), ArgumentError, "path: expected the path of a file, got int"),
     (lambda: nn.state.safe_save(None, "x"), ArgumentError, "tensors: expected tensors by name"),
     (lambda: nn.datasets.digits(test="a"), ArgumentError, "digits: test must be an integer"),
+    (lambda: nn.Conv2d("a", 2, 3), ArgumentError, "convolution: in_channels must be an integer, got 'a'"),
+    (lambda: nn.Conv2d(2, None, 3), ArgumentError, "convolution: out_channels must be an integer, got None"),
+    (lambda: nn.GroupNorm(1, 1.5), ArgumentError, "GroupNorm: num_channels must be an integer, got 1.5"),
 ]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import gradlet
 import gradlet.array_api as xp
-from gradlet import Tensor
+from gradlet import Tensor, nn
 from gradlet.base.errors import UserError
 
 PACKAGE = str(Path(gradlet.__file__).parent)
@@ -105,6 +105,16 @@ def test_functions_of_the_array_api(module: Any) -> None:
         for shown, positional, named in calls(function):
             if fault := answers(function, positional, named):
                 wrong.append(f"{name}({shown}): {fault}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_layers_and_optimizers() -> None:
+    wrong = []
+    for name, layer in [*inspect.getmembers(nn), *inspect.getmembers(nn.optim)]:
+        if inspect.isclass(layer) and layer.__module__.startswith("gradlet.nn"):
+            for shown, positional, named in calls(layer):
+                if fault := answers(layer, positional, named):
+                    wrong.append(f"{name}({shown}): {fault}")
     assert not wrong, "\n".join(wrong)
 
 
