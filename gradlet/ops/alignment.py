@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 from gradlet.base.dtype import accumulator, dtypes
@@ -21,10 +21,6 @@ class AlignmentMixin(LossMixin):
 
     def from_data(self, value: Any, dtype: Any = None) -> Self:
         """Host data as a tensor on this one's device."""
-        raise NotImplementedError
-
-    def with_derivative(self, name: str, inputs: Sequence[Self], rule: Callable[[Self], Sequence[Self | None]]) -> Self:
-        """The same values with a gradient of its own: `rule` gives that of each input from that of the result."""
         raise NotImplementedError
 
     def ctc_loss(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 from gradlet.base.dtype import DType, dtypes
@@ -30,10 +29,6 @@ class FloatBitsMixin(RearrangeMixin):
 
     def detach(self) -> Self:
         """The same values, through which no gradient flows."""
-        raise NotImplementedError
-
-    def with_derivative(self, name: str, inputs: Sequence[Self], rule: Callable[[Self], Sequence[Self | None]]) -> Self:
-        """The same values with a gradient of its own: `rule` gives that of each input from that of the result."""
         raise NotImplementedError
 
     def frexp(self) -> tuple[Self, Self]:

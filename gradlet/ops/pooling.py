@@ -23,10 +23,6 @@ class PoolingMixin(WindowMixin):
 
     __slots__ = ()
 
-    def with_derivative(self, name: str, inputs: Sequence[Self], rule: Callable[[Self], Sequence[Self | None]]) -> Self:
-        """The same values with a gradient of its own: `rule` gives that of each input from that of the result."""
-        raise NotImplementedError
-
     # averages
     def avg_pool2d(
         self, kernel_size: Sizes = (2, 2), stride: Sizes | None = None, dilation: Sizes = 1, padding: Padding = 0,

@@ -1,8 +1,8 @@
-"""Core mixin: combining elements over axes. Whoever mixes this in provides `reduce_axes`, `cast` and `const_like`."""
+"""Core mixin: combining elements over axes. Whoever mixes this in provides its hooks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from gradlet.base.dtype import DType, accumulator, dtypes, to_dtype
@@ -52,6 +52,10 @@ class ReduceMixin(ElementwiseMixin, MovementMixin):
         """The same value everywhere, in this one's shape and dtype unless others are given."""
         raise NotImplementedError
 
+    def with_derivative(self, name: str, inputs: Sequence[Self], rule: Callable[[Self], Sequence[Self | None]]) -> Self:
+        """The same values, with a gradient of its own."""
+        raise NotImplementedError
+
     def reduce_over(self, op: Op, axis: Axis, keepdim: bool, what: str) -> Self:
         """Combine over `axis` (None: all), keeping the axes with size 1 when `keepdim`."""
         shape = self.shape
@@ -64,7 +68,9 @@ class ReduceMixin(ElementwiseMixin, MovementMixin):
                 raise ShapeError(
                     f"{what}: shape {shape} has no elements on axis {axis}; there is no result for nothing"
                 )
-            return self.constant_like(identity_element(op, self.dtype), kept if keepdim else rest)
+            nothing = self.constant_like(identity_element(op, self.dtype), kept if keepdim else rest)
+            # It depends on this all the same: what this was computed from has a gradient, zero.
+            return nothing.with_derivative("of nothing", [self], lambda gradient: [self.constant_like(0)])
         result = self.reduce_axes(op, axes) if axes else self.as_value()
         return result.reshape(kept) if keepdim else result
 

@@ -28,10 +28,6 @@ class SpecialMixin(MathMixin):
 
     __slots__ = ()
 
-    def with_derivative(self, name: str, inputs: Sequence[Self], rule: Callable[[Self], Sequence[Self | None]]) -> Self:
-        """The same values with a gradient of its own: `rule` gives that of each input from that of the result."""
-        raise NotImplementedError
-
     def detach(self) -> Self:
         """The same values without a gradient."""
         raise NotImplementedError

@@ -62,3 +62,12 @@ def test_gradients_of_a_product_over_an_axis_of_no_elements(shapes: tuple[tuple[
     for source, gradient in zip((x, y), (x @ y).sum().gradient(x, y)):
         assert gradient.shape == source.shape
         assert not gradient.numpy().any()
+
+
+@pytest.mark.parametrize("shapes", [((0, 3), (3, 2)), ((2, 0), (0, 3)), ((2, 3), (3, 0))])
+def test_a_product_without_elements_has_zero_gradients(shapes: tuple[tuple[int, int], tuple[int, int]]) -> None:
+    left, right = Tensor.zeros(*shapes[0]) + 0, Tensor.zeros(*shapes[1]) + 0
+    for loss in ((left @ right).sum(), ((left @ right) * 2 + 1).sum(), (left @ right).mean(0).sum()):
+        for gradient, source in zip(loss.gradient(left, right), (left, right)):
+            assert gradient.shape == source.shape
+            assert not gradient.numpy().any()
