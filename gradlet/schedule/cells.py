@@ -32,7 +32,7 @@ NOTHING: Final[Atoms] = frozenset()
 # places of their own take about a cycle each.
 _WEIGHT: Final = {
     Op.EXP: 12, Op.EXP2: 10, Op.LOG: 14, Op.LOG2: 14, Op.SIN: 20, Op.COS: 20, Op.POW: 400, Op.FDIV: 8, Op.SQRT: 8,
-    Op.IDIV: 30,    Op.MOD: 30, Op.GATHER: 8,
+    Op.IDIV: 30, Op.MOD: 30, Op.GATHER: 8,
 }  # fmt: skip
 
 
