@@ -63,6 +63,7 @@ class Case:
         grad: whether gradients are compared.
         scale: factor on the tolerance.
         same_dtype: whether the result types must agree.
+        heavy: takes seconds to compile; in the fast run it is checked on the first device in its first type only.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Case:
     grad: bool = True
     scale: float = 1.0
     same_dtype: bool = True
+    heavy: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
 
 

@@ -6,6 +6,7 @@ A device takes part by its name in `DEVICES`; its cases come from `cases`, one t
 from __future__ import annotations
 
 from itertools import chain
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,15 @@ TABLES = (
     statistics,
 )  # fmt: skip
 CASES = list(chain.from_iterable(table.CASES for table in TABLES))
-RUNS = [pytest.param(case, dtype, id=f"{case.name}-{dtype}") for case in CASES for dtype in case.dtypes]
+
+
+def _run(case: Case, dtype: str, device: str) -> Any:
+    slow = case.heavy and (device != DEVICES[0] or dtype != case.dtypes[0])
+    marks = [pytest.mark.slow] if slow else []
+    return pytest.param(case, dtype, device, id=f"{case.name}-{dtype}-{device}", marks=marks)
+
+
+RUNS = [_run(case, dtype, device) for case in CASES for dtype in case.dtypes for device in DEVICES]
 
 
 def test_names_are_unique() -> None:
@@ -42,7 +51,6 @@ def test_names_are_unique() -> None:
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("case", "dtype"), RUNS)
+@pytest.mark.parametrize(("case", "dtype", "device"), RUNS)
 def test_operator(case: Case, dtype: str, device: str) -> None:
     check(case, dtype, device)

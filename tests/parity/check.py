@@ -97,6 +97,7 @@ def describe(sample: Any) -> str:
 
 
 def _chosen(samples: list[Any], every: int, offset: int) -> list[tuple[int, Any]]:
+    every = min(every, max(1, len(samples)))
     return [(i, s) for i, s in enumerate(samples) if i % every == offset % every]
 
 

@@ -22,9 +22,13 @@ RIGHT = [[1.0, -2.0], [0.5, 1.0], [2.0, 0.0]]
 _BATCH = [[In(values=[SQUARE, OTHER])]]
 _WIDE = [[In(values=np.transpose(TALL))]]
 
+# Elimination and rotations: graphs of many steps.
+HEAVY_NAMES = "cholesky det eigh eigvalsh inv lu lu_factor matrix_exp pinv qr slogdet solve svd svdvals"
+HEAVY = frozenset(HEAVY_NAMES.split())
+
 
 def _case(name: str, ours: Any, theirs: Any, inputs: Any, dtypes: Any = ("float32",), **kwargs: Any) -> Case:
-    return Case(f"linalg-{name}", ours, theirs, inputs, dtypes, scale=20, **kwargs)
+    return Case(f"linalg-{name}", ours, theirs, inputs, dtypes, scale=20, heavy=name in HEAVY, **kwargs)
 
 
 def _symmetric(x: Any) -> Any:
