@@ -77,6 +77,12 @@ def _parts(
 ) -> Iterator[tuple[UOp, UOp]]:
     """The gradients that `node` passes on, each with the node that receives it."""
     special = custom.get(node)
+    if 0 in node.shape:
+        # Nothing of it counts: zero for all it depends on.
+        for source in dict.fromkeys(special.inputs if special is not None else node.src):
+            if source in carries:
+                yield source, spread(UOp.const(source.dtype, 0.0), source.shape)
+        return
     if special is not None:
         for source, part in zip(special.inputs, special.rule(gradient), strict=True):
             if source in carries and part is not None:

@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 from gradlet.base.dtype import accumulator, dtypes
 from gradlet.base.errors import ArgumentError, ShapeError
 from gradlet.ops.adaptive import AdaptiveMixin
-from gradlet.ops.arguments import integer, number, per_axis
+from gradlet.ops.arguments import has_size, integer, number, per_axis
 from gradlet.ops.op import Op
 
 MODES = ("nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic", "area")
@@ -92,6 +92,8 @@ class ResizeMixin(AdaptiveMixin):
             factors = [number(f, "interpolate", "scale_factor") for f in listed]
             if len(factors) != count or not all(math.isfinite(f) and f > 0 for f in factors):
                 raise ArgumentError(f"interpolate: scale_factor {scale_factor!r} must be {count} positive numbers")
+            if has_size(have):
+                raise ShapeError(f"interpolate: a factor needs fixed sizes, shape {self.shape} has others; give size")
             steps = steps if recompute else [1 / f for f in factors]
             sizes = tuple([math.floor(s * f) for s, f in zip(have, factors)])
         if size is not None:

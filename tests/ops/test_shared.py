@@ -36,7 +36,7 @@ def test_every_public_method_of_the_core_mixins_is_shared() -> None:
 def test_movement_that_changes_nothing_adds_no_node() -> None:
     t = Tensor([[1.0, 2.0]])
     for same in (t.reshape(1, 2), t.permute(0, 1), t.expand(1, 2), t.shrink((None, (0, 2))), t.flip(0), t.pad((0, 0))):
-        assert same is t
+        assert same.uop is t.uop
 
 
 def test_windows() -> None:

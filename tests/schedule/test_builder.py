@@ -11,7 +11,7 @@ from gradlet.graph.launch import broken_launch_rule
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AxisKind, KernelArg, LaunchArg, Op, ParamArg, RangeArg, VariableArg
 from gradlet.schedule.builder import LaunchBuilder
-from gradlet.schedule.ranges import Lowered
+from gradlet.schedule.lowered import Lowered
 from tests.schedule.helpers import buffer
 
 INDEX = dtypes.index
