@@ -18,7 +18,7 @@ ROWS = X[:n]
 
 MISTAKES: list[Row] = [
     # positions
-    (lambda: X.flatten()[:n].interpolate(scale_factor=2.0), ShapeError, "a factor needs fixed sizes, shape .*give size"),
+    (lambda: X.flatten()[:n].interpolate(scale_factor=2.0), ShapeError, "a factor needs fixed sizes.*give size"),
     (lambda: X[P], IndexingError, r"variable 'p' has no value; give it one: p.bind\(3\)"),
     (lambda: X[p < 2], IndexingError, "index on axis 0 is a node of dtypes.bool; use variables and integers"),
     (lambda: X[far], IndexingError, "positions 0 to 20 by variable 'far' may leave axis 0 of size 12; give the variab"),
