@@ -317,7 +317,7 @@ def changed(one: Held, places: np.ndarray, value: Any, what: str) -> str:
     return what
 
 
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.parametrize("block", [0, *[pytest.param(n, marks=pytest.mark.slow) for n in (1, 2)]])
 def test_random_programs_of_views_and_writes(block: int) -> None:
     for seed in range(30 * block, 30 * block + 30):
         check_program(seed, "PYTHON")

@@ -180,9 +180,10 @@ def binary(
     step: float = 0.0,
     low2: float | None = None,
     grad: bool = True,
+    heavy: bool = False,
 ) -> None:
     function = ours or (lambda x, y: getattr(x, name)(y))
-    CASES.append(Case(name, function, theirs, pairs(low, high, step, low2), dtypes, grad))
+    CASES.append(Case(name, function, theirs, pairs(low, high, step, low2), dtypes, grad, heavy=heavy))
 
 
 binary("add", torch.add, dtypes=(*FLOATS, *TORCH_INTS, "bool"))
@@ -193,7 +194,14 @@ binary("maximum", torch.maximum, dtypes=("float32", "int32", "uint8"), step=1.0)
 binary("minimum", torch.minimum, dtypes=("float32", "int32", "uint8"), step=1.0)
 binary("pow", torch.pow, dtypes=("float32", "float64"), low=0.2)
 binary(
-    "pow-int", lambda x, y: torch.pow(x, y), lambda x, y: x.pow(y), dtypes=("int32", "int64"), low=-5, high=6, low2=0
+    "pow-int",
+    lambda x, y: torch.pow(x, y),
+    lambda x, y: x.pow(y),
+    dtypes=("int32", "int64"),
+    low=-5,
+    high=6,
+    low2=0,
+    heavy=True,  # a squaring for each bit of the exponent
 )
 binary("copysign", torch.copysign, dtypes=("float32",))
 binary("logaddexp", torch.logaddexp, dtypes=("float32", "float64"))
