@@ -126,6 +126,8 @@ def clear() -> int:
         with contextlib.suppress(OSError):
             path.unlink()
             removed += not path.name.startswith(TEMPORARY)
+    with contextlib.suppress(OSError):
+        (folder() / PRUNED).unlink()
     return removed
 
 
