@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import Op, Opt, OptKind, Tail
-from gradlet.optimize.actions import may_repeat
+from gradlet.optimize.actions.repeats import may_repeat
 from gradlet.optimize.analysis import KernelFacts, is_fixed, range_size, size_bound
 from gradlet.target.target import Target
 

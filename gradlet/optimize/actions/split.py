@@ -1,14 +1,14 @@
-"""The schedule actions of one kernel: `apply` rewrites its ranges as `Opt`s say, or refuses with a reason."""
+"""SPLIT and its kin: a range cut into blocks; the inner part is a loop, copies, lanes, or partial accumulators."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from gradlet.base.dtype import dtypes
-from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, Tail, identity_element
+from gradlet.ops.op import AxisKind, Op, Opt, OptKind, Tail, identity_element
+from gradlet.optimize.actions.refusal import refusal
+from gradlet.optimize.actions.repeats import may_repeat
 from gradlet.optimize.analysis import KernelFacts, make_range, range_size
 from gradlet.target.target import Target
 
@@ -22,77 +22,10 @@ _SPLITS: Final = {
 }
 
 
-def apply(sink: UOp, opts: Iterable[Opt], target: Target) -> UOp:
-    """The kernel with its ranges rewritten by every opt in order; the opts are kept in the SINK.
-
-    A split keeps the range's number for the outer part and gives the inner part the next free number.
-
-    Raises:
-        ArgumentError: an opt that this kernel does not allow, with the reason.
-    """
-    opts = tuple(opts)
-    for opt in opts:
-        sink = apply_one(sink, opt, target)
-    return sink.replace(arg=KernelArg(sink.arg.name, opts))
-
-
-def apply_one(sink: UOp, opt: Opt, target: Target) -> UOp:
-    """The kernel after one opt.
-
-    Raises:
-        ArgumentError: the kernel does not allow it.
-    """
-    facts = KernelFacts(sink)
-    loop = facts.by_number(opt.axis)
-    if loop is None:
-        raise refusal(opt, f"the kernel has no range {opt.axis}")
-    if opt.kind is OptKind.PARALLEL:
-        return _parallel(facts, loop, opt, target)
-    if opt.kind is OptKind.REORDER:
-        return _reorder(facts, loop, opt)
+def split(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
+    """The kernel with a range cut into blocks of `opt.amount`."""
     _check_split(facts, loop, opt, target)
     return _Split(facts, loop, opt).run()
-
-
-def refusal(opt: Opt, reason: str) -> ArgumentError:
-    """The error of an opt that cannot be applied."""
-    return ArgumentError(f"{describe(opt)} is not possible here: {reason}")
-
-
-def describe(opt: Opt) -> str:
-    """The opt in words, e.g. `VECTORIZE(range 1, 16, MASK)`."""
-    tail = "" if opt.tail is Tail.EXACT else f", {opt.tail.name}"
-    return f"{opt.kind.name}(range {opt.axis}, {opt.amount}{tail})"
-
-
-def _parallel(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
-    if loop.arg.kind is not AxisKind.LOOP or loop in facts.closed():
-        raise refusal(opt, f"it is of kind {loop.arg.kind.name}; only independent output loops can run in parallel")
-    if any(r.arg.kind is AxisKind.PARALLEL for r in facts.loops):
-        raise refusal(opt, "the kernel already has a parallel range")
-    if any(loop not in facts.ranges[store] for store in facts.stores):
-        raise refusal(opt, "some store does not depend on it, so every thread would write the same place")
-    if range_size(loop) is None and target.kind != "cpu":
-        raise refusal(opt, "its size is only known at launch")
-    return facts.sink.substitute({loop: make_range(loop.src[0], loop.arg.number, AxisKind.PARALLEL)})
-
-
-def _reorder(facts: KernelFacts, loop: UOp, opt: Opt) -> UOp:
-    position = opt.amount
-    if not 0 <= position < len(facts.loops):
-        raise refusal(opt, f"positions go from 0 to {len(facts.loops) - 1}")
-    order = [r for r in facts.loops if r is not loop]
-    order.insert(position, loop)
-    ordered = [r for r in facts.loops if r.arg.kind is AxisKind.ORDERED]
-    if [r for r in order if r.arg.kind is AxisKind.ORDERED] != ordered:
-        raise refusal(opt, "ordered ranges must keep their order")
-    numbers = sorted(r.arg.number for r in facts.loops)
-    renamed = {
-        r: make_range(r.src[0], number, r.arg.kind)
-        for r, number in zip(order, numbers, strict=True)
-        if r.arg.number != number
-    }
-    return facts.sink.substitute(renamed)
 
 
 def _check_split(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> None:
@@ -148,14 +81,6 @@ def _check_tail(facts: KernelFacts, opt: Opt, size: int | None, closed: bool) ->
             raise refusal(opt, "a reduce would count the overlap twice")
         if not may_repeat(facts):
             raise refusal(opt, "the kernel reads what it writes, so nothing may be computed twice")
-
-
-def may_repeat(facts: KernelFacts) -> bool:
-    """Whether running some iterations twice leaves the result as it is: nothing stored is ever loaded or ordered."""
-    stored = {a.param for a in facts.accesses if a.is_store}
-    if any(r.arg.kind is AxisKind.ORDERED for r in facts.loops):
-        return False
-    return not any(a.param in stored for a in facts.accesses if not a.is_store)
 
 
 class _Split:
