@@ -33,6 +33,7 @@ from gradlet.schedule.scan import split_scans
 from gradlet.schedule.sizes import needed_sizes, values_only
 from gradlet.schedule.split import split_reductions
 from gradlet.schedule.steps import Steps
+from gradlet.schedule.widen import convert_before_repeating, convert_once
 from gradlet.target.target import Target
 
 __all__ = ["PIPELINE", "CopyCall", "KernelCall", "Schedule", "create_schedule"]
@@ -91,6 +92,14 @@ def _cut_deep_products(node: UOp, context: Context) -> UOp:
 
 def _lay_out_operands(node: UOp, context: Context) -> UOp:
     return lay_out_operands(node, context.target_of, context.default_device)
+
+
+def _convert_before_repeating(node: UOp, context: Context) -> UOp:
+    return convert_before_repeating(node)
+
+
+def _convert_once(node: UOp, context: Context) -> UOp:
+    return convert_once(node, context.target_of, context.default_device)
 
 
 def _place_writes(node: UOp, context: Context) -> UOp:
@@ -207,10 +216,14 @@ PIPELINE: Final = Pipeline(
              doc="a long running sum of few rows is cut in blocks, each begins with the total of those before"),
         Pass("cut column sums", _cut_column_sums, T, T,
              doc="partial sums over chunks of rows ride with other work on the rows; a tail adds them up"),
+        Pass("convert before repeating", _convert_before_repeating, T, T,
+             doc="factors of 8 and 16 bits become float32 where there are fewest elements of them"),
         Pass("cut deep products", _cut_deep_products, T, T,
              doc="a part of a very deep product has its factors in a near cache; the partial products are added up"),
         Pass("lay out operands", _lay_out_operands, T, T,
              doc="factors of large matrix products are copied into strips, in the order the product walks them"),
+        Pass("convert factors once", _convert_once, T, T,
+             doc="factors of 8 and 16 bits that a product uses many times are stored as float32 first"),
         Pass("place writes", _place_writes, T, T,
              doc="each write goes in place after the readers of the old values, or becomes an expression"),
         Pass("store constants", _store_constants, T, T, doc="a result that is only constants gets a kernel of its own"),

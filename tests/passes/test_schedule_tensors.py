@@ -186,6 +186,68 @@ CASES: dict[str, list[tuple[str, str]]] = {
 """,
         ),
     ],
+    "convert before repeating": [
+        (  # conversions move below the repetition
+            """
+%0 = BUFFER bfloat16 [number=1, size=8192, device='CPU']
+%1 = RESHAPE bfloat16 (%0) [shape=(128, 1, 64)]
+%2 = EXPAND bfloat16 (%1) [shape=(128, 96, 64)]
+%3 = CAST float32 (%2)
+%4 = BUFFER bfloat16 [number=2, size=6144, device='CPU']
+%5 = RESHAPE bfloat16 (%4) [shape=(1, 96, 64)]
+%6 = EXPAND bfloat16 (%5) [shape=(128, 96, 64)]
+%7 = CAST float32 (%6)
+%8 = MUL float32 (%3, %7)
+%9 = REDUCE_AXES float32 (%8) [op=ADD, axes=(2,)]
+%10 = SINK void (%9) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER bfloat16 [number=1, size=8192, device='CPU']
+%1 = RESHAPE bfloat16 (%0) [shape=(128, 1, 64)]
+%2 = CAST float32 (%1)
+%3 = EXPAND float32 (%2) [shape=(128, 96, 64)]
+%4 = BUFFER bfloat16 [number=2, size=6144, device='CPU']
+%5 = RESHAPE bfloat16 (%4) [shape=(1, 96, 64)]
+%6 = CAST float32 (%5)
+%7 = EXPAND float32 (%6) [shape=(128, 96, 64)]
+%8 = MUL float32 (%3, %7)
+%9 = REDUCE_AXES float32 (%8) [op=ADD, axes=(2,)]
+%10 = SINK void (%9) [name='schedule', opts=None]
+""",
+        ),
+    ],
+    "convert factors once": [
+        (  # and are stored where they still would be repeated
+            """
+%0 = BUFFER bfloat16 [number=1, size=8192, device='CPU']
+%1 = RESHAPE bfloat16 (%0) [shape=(128, 1, 64)]
+%2 = CAST float32 (%1)
+%3 = EXPAND float32 (%2) [shape=(128, 96, 64)]
+%4 = BUFFER bfloat16 [number=2, size=6144, device='CPU']
+%5 = RESHAPE bfloat16 (%4) [shape=(1, 96, 64)]
+%6 = CAST float32 (%5)
+%7 = EXPAND float32 (%6) [shape=(128, 96, 64)]
+%8 = MUL float32 (%3, %7)
+%9 = REDUCE_AXES float32 (%8) [op=ADD, axes=(2,)]
+%10 = SINK void (%9) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER bfloat16 [number=1, size=8192, device='CPU']
+%1 = RESHAPE bfloat16 (%0) [shape=(128, 1, 64)]
+%2 = CAST float32 (%1)
+%3 = CONTIGUOUS float32 (%2)
+%4 = EXPAND float32 (%3) [shape=(128, 96, 64)]
+%5 = BUFFER bfloat16 [number=2, size=6144, device='CPU']
+%6 = RESHAPE bfloat16 (%5) [shape=(1, 96, 64)]
+%7 = CAST float32 (%6)
+%8 = CONTIGUOUS float32 (%7)
+%9 = EXPAND float32 (%8) [shape=(128, 96, 64)]
+%10 = MUL float32 (%4, %9)
+%11 = REDUCE_AXES float32 (%10) [op=ADD, axes=(2,)]
+%12 = SINK void (%11) [name='schedule', opts=None]
+""",
+        ),
+    ],
     "cut deep products": [
         (
             """

@@ -1,0 +1,100 @@
+"""Narrow floats that a product uses many times are converted once, ahead of its loops.
+
+A factor stored in 16 or 8 bits is converted to float32 before it is multiplied. Inside a product's loops that happens
+every time an element is used: a row of a matrix product meets every column. So the conversion moves below the
+repetition, and where it still would be repeated the converted factor is kept in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from gradlet.base.dtype import dtypes
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import MOVEMENT, Op
+from gradlet.schedule.clean import find_devices, rebuild
+from gradlet.schedule.moves import chain_to, replay, root_of
+from gradlet.target.target import Target
+
+# A converted factor is written and read once more, twice as wide: fewer uses do not pay for that.
+MIN_USES = 16
+# With fewer uses of each element of the other factor, reading that one is what the product waits for.
+MIN_OTHER_USES = 4
+# Multiply-adds of a product below which another kernel costs more than the conversions.
+MIN_WORK = 1 << 18
+
+
+def convert_before_repeating(root: UOp) -> UOp:
+    """The graph with conversions of narrow factors moved below the movement ops that repeat elements."""
+    if not has_narrow_product(root):
+        return root
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not Op.MUL or node.dtype is not dtypes.float32 or not any(map(is_conversion, src)):
+            return None
+        return mk(Op.MUL, node.dtype, tuple([_at_fewest(s) for s in src]))
+
+    return rebuild(root, change)
+
+
+def convert_once(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
+    """The graph with narrow factors that sums of products use many times stored as float32."""
+    if not has_narrow_product(root):
+        return root
+    order = toposort((root,))
+    devices = find_devices(order)
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or prod(src[0].shape) < MIN_WORK:
+            return None
+        if target_of(devices.get(node, default_device)).kind != "cpu":
+            return None
+        return mk(node.op, node.dtype, (_stored_factors(src[0]), *src[1:]), node.arg)
+
+    return rebuild(root, change)
+
+
+def has_narrow_product(root: UOp) -> bool:
+    """Whether a graph sums anything and converts a narrow float to float32 somewhere."""
+    order = toposort((root,))
+    return any(n.op is Op.REDUCE_AXES for n in order) and any(map(is_conversion, order))
+
+
+def is_conversion(node: UOp) -> bool:
+    """Whether a node is a narrow float as float32."""
+    return node.op is Op.CAST and node.dtype is dtypes.float32 and node.src[0].dtype.is_narrow_float
+
+
+def _at_fewest(node: UOp) -> UOp:
+    """A conversion moved down to where there are fewest elements, above other movement ops of that size."""
+    if not is_conversion(node):
+        return node
+    best = bottom = node.src[0]
+    chain: list[UOp] = []
+    above = 0
+    while bottom.op in MOVEMENT:
+        chain.append(bottom)
+        bottom = bottom.src[0]
+        if prod(bottom.shape) < prod(best.shape):
+            best, above = bottom, len(chain)
+    return replay(chain[:above], mk(Op.CAST, node.dtype, (best,)))
+
+
+def _stored_factors(value: UOp) -> UOp:
+    """A sum of products with the conversions of often used factors stored."""
+    if value.op is Op.ADD:
+        return mk(Op.ADD, value.dtype, tuple([_stored_factors(s) for s in value.src]))
+    if value.op is not Op.MUL:
+        return value
+    work = prod(value.shape)
+    if any(prod(root_of(s).shape) * MIN_OTHER_USES > work for s in value.src):
+        return value
+    return mk(Op.MUL, value.dtype, tuple([_stored(s, work) for s in value.src]))
+
+
+def _stored(factor: UOp, work: int) -> UOp:
+    bottom = root_of(factor)
+    if not is_conversion(bottom) or prod(bottom.shape) * MIN_USES > work:
+        return factor
+    return replay(chain_to(factor, bottom), mk(Op.CONTIGUOUS, bottom.dtype, (bottom,)))
