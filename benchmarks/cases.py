@@ -25,6 +25,7 @@ class Case:
         build: `build(api) -> run`; `run()` computes once, waits, and returns the framework's result.
         flops: floating point operations of one run, 0 where a rate says nothing.
         bytes: unique bytes of inputs and outputs, 0 where a rate says nothing.
+        tolerance: how far results may lie apart, relative to the largest of those compared.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Case:
     build: Callable[[Any], Run]
     flops: int = 0
     bytes: int = 0
+    tolerance: float = 2e-3
 
 
 def uniform(*shape: int, seed: int = 0) -> np.ndarray:
@@ -157,5 +159,3 @@ def demo_step() -> Case:
 
 
 STEPS: dict[str, Callable[[], Case]] = {"demo_step": demo_step, "mlp_step": mlp_step}
-
-CASES: dict[str, Callable[[], Case]] = {**OPS, **STEPS}

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PEERS = ("torch", "tinygrad")
 # Two 512-bit fused multiply-adds a cycle at a clock no processor of today holds: above it a measurement is wrong.
 CEILING_FLOPS_PER_THREAD = 64 * 4.5e9
 BURN_LIMIT = 0.5
@@ -56,6 +55,9 @@ class Worker:
             environment.pop(variable, None)
         environment |= {"DEV": "CPU", "BENCH_THREADS": str(self.threads), **_KEEP_PAGES}
         environment |= dict.fromkeys(_THREAD_VARIABLES, str(self.threads))
+        if self.threads == 1:
+            environment["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+        environment |= {"JAX_PLATFORMS": "cpu", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         environment["PYTHONPATH"] = str(HERE.parent) if self.name == "gradlet" else ""
         if self.threads == 1:
             environment["BENCH_PIN"] = str(min(os.sched_getaffinity(0)))
@@ -170,14 +172,14 @@ def check_rate(name: str, case: str, flops: int, seconds: float, threads: int) -
         raise MeasurementError(f"{name} {case}: {rate:.0f} GFLOP/s is above the ceiling; it did not wait for its work")
 
 
-def check_values(case: str, values: dict[str, list[float]]) -> dict[str, str]:
+def check_values(case: str, values: dict[str, list[float]], tolerance: float = 2e-3) -> dict[str, str]:
     """Compare results with torch's (or the first one's): framework -> what is wrong."""
     reference = values.get("torch") or next(iter(values.values()), [])
     scale = max((abs(v) for v in reference), default=0.0) + 1e-6
     wrong: dict[str, str] = {}
     for name, mine in values.items():
         worst = max((abs(a - b) for a, b in zip(mine, reference, strict=True)), default=0.0)
-        if not worst <= 2e-3 * scale:
+        if not worst <= tolerance * scale:
             wrong[name] = f"another result (off by {worst:.2g} of {scale:.2g})"
     return wrong
 
@@ -185,9 +187,9 @@ def check_values(case: str, values: dict[str, list[float]]) -> dict[str, str]:
 def measure(workers: Sequence[Worker], name: str, rounds: int, quiet: Quiet | None = None) -> Row:
     """Measure one case in all frameworks, rounds interleaved."""
     quiet = quiet or Quiet(0.0)
-    import cases
+    import catalog
 
-    case = cases.CASES[name]()
+    case = catalog.CASES[name]()
     threads = workers[0].threads
     row = Row(case.title, threads, case.flops, case.bytes)
     values: dict[str, list[float]] = {}
@@ -196,7 +198,7 @@ def measure(workers: Sequence[Worker], name: str, rounds: int, quiet: Quiet | No
             values[worker.name] = worker.ask(do="open", case=name)["values"]
         except MeasurementError as error:
             row.failures[worker.name] = str(error)
-    row.failures |= check_values(name, values)
+    row.failures |= check_values(name, values, case.tolerance)
     running = [w for w in workers if w.name not in row.failures]
     seconds: dict[str, list[float]] = {w.name: [] for w in running}
     calls = {w.name: 1 for w in running}
@@ -307,7 +309,7 @@ def run_table(options: argparse.Namespace, say: bool = True) -> str:
     quiet = Quiet()
     for threads in options.threads:
         workers = [
-            Worker(n, options.peers if n in PEERS else sys.executable, threads) for n in options.frameworks
+            Worker(n, options.peers if n != "gradlet" else sys.executable, threads) for n in options.frameworks
         ]  # fmt: skip
         try:
             for worker in workers:

@@ -46,8 +46,8 @@ print(json.dumps({"eager": eager, "jit": jit}))
 SCHEDULE = """
 import gc, json, sys, time
 sys.path.insert(0, HERE)
-import worker, cases
-api = worker.TensorApi("PACKAGE")
+import frameworks, cases
+api = frameworks.TensorApi("PACKAGE")
 
 class Scheduled(Exception):
     pass
@@ -65,7 +65,7 @@ result = {}
 for name in ("mlp_step", "demo_step"):
     seconds, kernels, graph = [], [], []
     for _ in range(5):
-        run = cases.CASES[name]().build(api)  # anew: writes of a step that never runs would pile up
+        run = cases.STEPS[name]().build(api)  # anew: writes of a step that never runs would pile up
         gc.collect()
         api.Tensor.realize = schedule
         begin = time.perf_counter()

@@ -11,6 +11,7 @@ import sys
 
 import cases
 import harness
+import kernels
 import overheads
 
 INTRODUCTION = """\
@@ -28,6 +29,13 @@ core. All processes keep freed memory, so fresh outputs cost no page faults. Rat
 faster.
 """
 
+KERNELS = """\
+A ratio is gradlet's time by that of the fastest peer, of medians and of minima (below 1 gradlet is faster), beside the
+goal of the row and its floor. Peers are torch eager (also with channels last), torch.compile, jax.jit, numpy,
+onnxruntime and OpenVINO, where they have the operation; convolutions have their weights inside the graph in the last
+two, so that these lay them out once.
+
+"""
 
 FUSION = """\
 Kernels started / megabytes moved (1e6 bytes, unique reads and writes of every launch). ideal: by hand, without grid
@@ -75,6 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", help="python of the environment that has torch, tinygrad and numpy")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", default="", help="rows of kernels.py, all without it; the other tables are whole")
     parser.add_argument("--output", default=str(harness.HERE / "RESULTS.md"))
     parsed = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
@@ -91,9 +100,13 @@ def main() -> None:
         python=sys.version.split()[0],
         commit=git_commit(),
     )
+    rows = kernels.chosen(parsed.only)
+    table = kernels.run_table(parsed.peers, rows, common["threads"], min(parsed.rounds, 5))
+    table += f"\n\n{kernels.compile_time(rows)}"
     ops = harness.run_table(argparse.Namespace(only=list(cases.OPS), **common))
     steps = harness.run_table(argparse.Namespace(only=list(cases.STEPS), **common))
     sections = [
+        ("Kernels and models beside the best of every library (`benchmarks/kernels.py`)", KERNELS + table),
         ("Operators (`benchmarks/ops.py`)", ops),
         ("Training steps (`benchmarks/steps.py`)", steps),
         ("How programs are cut into kernels (`benchmarks/fusion.py --check --time`)", fusion()),
