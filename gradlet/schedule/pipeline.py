@@ -17,6 +17,7 @@ from gradlet.schedule.cache import ScheduleCache
 from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
 from gradlet.schedule.columns import cut_column_sums
 from gradlet.schedule.context import Context, sink
+from gradlet.schedule.convolution import stage_convolutions
 from gradlet.schedule.deep import cut_deep_products
 from gradlet.schedule.emit import Emitter
 from gradlet.schedule.explain import Explanation, explain
@@ -88,6 +89,10 @@ def _cut_column_sums(node: UOp, context: Context) -> UOp:
 
 def _cut_deep_products(node: UOp, context: Context) -> UOp:
     return cut_deep_products(node, context.target_of, context.default_device)
+
+
+def _stage_convolutions(node: UOp, context: Context) -> UOp:
+    return stage_convolutions(node, context.target_of, context.default_device)
 
 
 def _lay_out_operands(node: UOp, context: Context) -> UOp:
@@ -220,6 +225,8 @@ PIPELINE: Final = Pipeline(
              doc="factors of 8 and 16 bits become float32 where there are fewest elements of them"),
         Pass("cut deep products", _cut_deep_products, T, T,
              doc="a part of a very deep product has its factors in a near cache; the partial products are added up"),
+        Pass("stage convolutions", _stage_convolutions, T, T,
+             doc="images under windows are copied with their zeros, strides apart, so that lanes read neighbours"),
         Pass("lay out operands", _lay_out_operands, T, T,
              doc="factors of large matrix products are copied into strips, in the order the product walks them"),
         Pass("convert factors once", _convert_once, T, T,

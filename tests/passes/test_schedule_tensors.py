@@ -422,6 +422,44 @@ CASES: dict[str, list[tuple[str, str]]] = {
 """,
         ),
     ],
+    "stage convolutions": [
+        (  # a row of the image with its zero, odd columns beside even ones
+            """
+%0 = BUFFER float32 [number=1, size=1024, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(1, 1, 32, 32)]
+%2 = PAD float32 (%1) [pads=((0, 0), (0, 0), (0, 0), (1, 0))]
+%3 = RESHAPE float32 (%2) [shape=(1, 1, 32, 33, 1)]
+%4 = EXPAND float32 (%3) [shape=(1, 1, 32, 33, 3)]
+%5 = WINDOW float32 (%4) [axis=3, window_axis=4, stride=2, dilation=1, size=16]
+%6 = EXPAND float32 (%5) [shape=(1, 8, 32, 16, 3)]
+%7 = BUFFER float32 [number=2, size=24, device='CPU']
+%8 = RESHAPE float32 (%7) [shape=(1, 8, 1, 1, 3)]
+%9 = EXPAND float32 (%8) [shape=(1, 8, 32, 16, 3)]
+%10 = MUL float32 (%6, %9)
+%11 = REDUCE_AXES float32 (%10) [op=ADD, axes=(4,)]
+%12 = SINK void (%11) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER float32 [number=1, size=1024, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(1, 1, 32, 32)]
+%2 = PAD float32 (%1) [pads=((0, 0), (0, 0), (0, 0), (1, 1))]
+%3 = RESHAPE float32 (%2) [shape=(1, 1, 32, 17, 2)]
+%4 = PERMUTE float32 (%3) [axes=(0, 1, 2, 4, 3)]
+%5 = CONTIGUOUS float32 (%4)
+%6 = PERMUTE float32 (%5) [axes=(0, 1, 2, 4, 3)]
+%7 = RESHAPE float32 (%6) [shape=(1, 1, 32, 34, 1)]
+%8 = EXPAND float32 (%7) [shape=(1, 1, 32, 34, 3)]
+%9 = WINDOW float32 (%8) [axis=3, window_axis=4, stride=2, dilation=1, size=16]
+%10 = EXPAND float32 (%9) [shape=(1, 8, 32, 16, 3)]
+%11 = BUFFER float32 [number=2, size=24, device='CPU']
+%12 = RESHAPE float32 (%11) [shape=(1, 8, 1, 1, 3)]
+%13 = EXPAND float32 (%12) [shape=(1, 8, 32, 16, 3)]
+%14 = MUL float32 (%10, %13)
+%15 = REDUCE_AXES float32 (%14) [op=ADD, axes=(4,)]
+%16 = SINK void (%15) [name='schedule', opts=None]
+""",
+        ),
+    ],
     "lay out operands": [
         (  # the right factor is read in strips of columns, so it is kept in strips
             """

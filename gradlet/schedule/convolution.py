@@ -1,0 +1,424 @@
+"""Images under sliding windows are copied so that a convolution's inner loops read them without guards or gathers.
+
+A convolution is a product of an image, read at `stride * pixel + dilation * tap - padding`, and of weights. Three
+things keep its loops from running like those of a matrix product, and one copy of the image, which many multiply-adds
+read, cures each:
+
+* zeros around the image: the copy has them, so that no load is guarded;
+* strides: the copy has every s-th column side by side (a plane a phase), so that lanes read neighbours;
+* narrow images: rows that do not fill the lanes. The copy has a plane for each tap of the last axis; then all rows
+  follow each other without a gap, and lanes run over the whole image.
+
+The gradients are convolutions too: that of the image with the windows the other way around, that of the weight with
+sums over pixels. What is a copy worth is decided by what it costs and saves, never by which convolution it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import MOVEMENT, AxesArg, Op, PadArg, ShrinkArg, StrideArg, WindowArg
+from gradlet.schedule import moves
+from gradlet.schedule.affineviews import AffineView, Place, affine_view
+from gradlet.schedule.clean import find_devices, rebuild
+from gradlet.schedule.moves import expand_to
+from gradlet.target.target import Target
+
+# An element of a copy costs about so many cycles, its way to memory and back included.
+COPY_CYCLES: Final = 1
+# A guard in the inner loop costs as much as so many multiply-adds of one register.
+MIN_REUSE: Final = 32
+# A strided element is gathered: a copy gathers it once.
+MIN_STRIDED_REUSE: Final = 2
+# Vectors of pixels that a register tile takes.
+TILE_VECTORS: Final = 2
+
+
+def stage_convolutions(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
+    """The graph with the images of convolutions copied where their order in memory is a bad one."""
+    order = toposort((root,))
+    if not any(n.op is Op.REDUCE_AXES and n.src[0].op is Op.MUL for n in order):
+        return root
+    devices = find_devices(order)
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or src[0].op is not Op.MUL or node.arg.limited:
+            return None
+        target = target_of(devices.get(node, default_device))
+        if target.kind != "cpu" or not node.dtype.is_float or 0 in src[0].shape:
+            return None
+        same = mk(node.op, node.dtype, src, node.arg)
+        staged = _staged(same, target)
+        return same if staged is None else staged
+
+    return rebuild(root, change)
+
+
+def _staged(node: UOp, target: Target) -> UOp | None:
+    product = node.src[0]
+    if all(_plain(factor) for factor in product.src):
+        return None
+    reduced = frozenset(node.arg.axes)
+    views = [affine_view(factor) for factor in product.src]
+    axes = [frozenset([axis for place in view.places for axis, _ in place.terms]) for view in views]
+    for which in (0, 1):
+        roles = Roles(axes[which] & axes[1 - which], reduced)
+        image = views[which]
+        turned = [axis for place in image.places for axis, step in place.terms if step < 0]
+        if not reduced.issuperset(turned):
+            continue
+        image = image._replace(places=tuple([_forward(place, image.shape) for place in image.places]))
+        cut = _cut_apart(image, roles)
+        if cut is None:
+            continue
+        copy = _Copy(*_joined(*cut, roles), roles, target)
+        if copy.pays():
+            factors = [copy.factor(), _flipped(product.src[1 - which], turned)]
+            both = mk(Op.MUL, product.dtype, tuple(factors if which == 0 else factors[::-1]), None)
+            return mk(node.op, node.dtype, (both,), node.arg)
+    return None
+
+
+def _plain(node: UOp) -> bool:
+    """Whether a factor certainly shows no windows: cheap to see, and true of most products."""
+    while node.op in (Op.EXPAND, Op.RESHAPE, Op.CAST):
+        node = node.src[0]
+    return node.op not in MOVEMENT
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the axes of a product are.
+
+    Attributes:
+        shared: those of both factors.
+        reduced: those that are summed over.
+    """
+
+    shared: frozenset[int]
+    reduced: frozenset[int]
+
+    def slide(self, one: int, other: int) -> bool:
+        """Whether two axes of the image are pixels and taps: one of the result, the other of both factors, summed."""
+        return self.summed(one) != self.summed(other) and self.own(one) != self.own(other)
+
+    def summed(self, axis: int) -> bool:
+        """Whether both factors have it and the result has not."""
+        return axis in self.shared and axis in self.reduced
+
+    def own(self, axis: int) -> bool:
+        """Whether the image has it, and the result, and the other factor has not."""
+        return axis not in self.shared and axis not in self.reduced
+
+
+def _joined(
+    image: AffineView, windows: dict[int, Window], roles: Roles
+) -> tuple[AffineView, dict[int, Window]]:  # fmt: skip
+    """Windows that touch without an overlap, which are two axes of the image, as one axis each."""
+    places, sizes = list(image.places), list(image.base.shape)
+    at = len(sizes) - 1
+    found: list[tuple[int, int]] = []
+    while not windows and at > 1:
+        pixel, taps = places[at - 1], places[at]
+        if not _whole(pixel, sizes[at - 1], image.shape) or not _whole(taps, sizes[at], image.shape):
+            break
+        outer = [axis for place in places[: at - 1] for axis, _ in place.terms]
+        one, other = pixel.terms[0][0], taps.terms[0][0]
+        alike = [a for a in outer if (roles.own(a), roles.summed(a)) == (roles.own(other), roles.summed(other))]
+        if not roles.slide(one, other) or not alike:  # else it is a matrix
+            break
+        places[at - 1 : at + 1] = [pixel.times(sizes[at]).plus(taps)]
+        sizes[at - 1 : at + 1] = [sizes[at - 1] * sizes[at]]
+        found.append((one, other))
+        at -= 2
+    first = len(places) - len(found)
+    joined = {
+        first + at: Window(first + at, one, other, image.shape[other], 1) for at, (one, other) in enumerate(found[::-1])
+    }
+    return image._replace(base=reshape(image.base, tuple(sizes)), places=tuple(places)), windows or joined
+
+
+def _whole(place: Place, size: int, shape: Sequence[int]) -> bool:
+    """Whether a place is one axis of the view, from its beginning to its end."""
+    if len(place.terms) != 1 or place.offset or place.inside is not None:
+        return False
+    return place.terms[0][1] == 1 and shape[place.terms[0][0]] == size
+
+
+def _forward(place: Place, shape: Sequence[int]) -> Place:
+    """The same places with axes that run backwards turned around."""
+    offset = place.offset + sum(by * (shape[axis] - 1) for axis, by in place.terms if by < 0)
+    return Place(tuple([(axis, abs(by)) for axis, by in place.terms]), offset, place.inside)
+
+
+def _flipped(factor: UOp, axes: Sequence[int]) -> UOp:
+    """The other factor with the same axes turned around."""
+    source = factor.src[0] if factor.op is Op.EXPAND else factor
+    mine = tuple(sorted({axis for axis in axes if source.shape[axis] > 1}))
+    if not mine:
+        return factor
+    return expand_to(mk(Op.FLIP, source.dtype, (source,), AxesArg(mine)), factor.shape)
+
+
+@dataclass(frozen=True)
+class Window:
+    """An axis of the image with two axes of the product sliding over it.
+
+    Attributes:
+        dim: the axis of the image.
+        pixel, taps: the axes of the product.
+        stride, dilation: their steps.
+    """
+
+    dim: int
+    pixel: int
+    taps: int
+    stride: int
+    dilation: int
+
+
+def _cut_apart(image: AffineView, roles: Roles) -> tuple[AffineView, dict[int, Window]] | None:
+    """The windows by axis of the image, and the image with axes apart that it has as one; None where there is more."""
+    axes = [axis for place in image.places for axis, _ in place.terms]
+    if len(set(axes)) != len(axes):
+        return None
+    windows: dict[int, Window] = {}
+    places: list[Place] = []
+    sizes: list[int] = []
+    for place, size in zip(image.places, image.base.shape, strict=True):
+        if len(place.terms) < 2:
+            places.append(place)
+            sizes.append(size)
+            continue
+        (one, far), (other, near) = sorted(place.terms, key=lambda term: -term[1])
+        if near == 1 and far == image.shape[other] and size == far * image.shape[one] and place.inside is None:
+            places += [Place(((one, 1),)), Place(((other, 1),))]
+            sizes += [image.shape[one], image.shape[other]]
+        elif roles.slide(one, other):
+            pixel, taps = sorted(place.terms, key=lambda term: -image.shape[term[0]])
+            windows[len(places)] = Window(len(places), pixel[0], taps[0], pixel[1], taps[1])
+            places.append(place)
+            sizes.append(size)
+        else:
+            return None
+    return image._replace(base=reshape(image.base, tuple(sizes)), places=tuple(places)), windows
+
+
+class _Copy:
+    """The copy of one image, and what it is worth."""
+
+    def __init__(
+        self, image: AffineView, windows: dict[int, Window], roles: Roles, target: Target
+    ) -> None:  # fmt: skip
+        self.image, self.windows, self.roles, self.target = image, windows, roles, target
+        self.shape = image.shape
+        self.lanes = target.lanes(image.dtype)
+        self.apart = self.windows_apart()
+
+    # decisions
+    @property
+    def last(self) -> int | None:
+        """The last axis of the image where pixels or steps run: its pixels become lanes."""
+        running = [d for d, p in enumerate(self.image.places) if d in self.windows or any(by > 1 for _, by in p.terms)]
+        return running[-1] if running else None
+
+    def windows_apart(self) -> frozenset[int]:
+        """The windows whose taps get planes of their own."""
+        apart = {d for d, w in self.windows.items() if w.stride >= w.dilation * self.shape[w.taps] and w.stride > 1}
+        last = self.last
+        if last in self.windows and last not in apart and len(self.windows) > 1 and self.gains_by_flat_rows():
+            apart.add(last)
+        return frozenset(apart)
+
+    def gains_by_flat_rows(self) -> bool:
+        """Whether lanes over the whole image waste so much less than lanes over rows that it pays for the copy."""
+        assert self.last is not None
+        window = self.windows[self.last]
+        row = self.shape[window.pixel]
+        rows = prod(self.shape[w.pixel] for w in self.windows.values())
+        tile = TILE_VECTORS * self.lanes
+        saved = _filled(row, tile) - _filled(rows, tile)
+        rows_read = self.elements // self.extent(self.image.places[window.dim])
+        copied = rows_read * row * self.shape[window.taps]
+        return saved * self.work / (2 * self.lanes) > COPY_CYCLES * copied
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds of the product."""
+        return prod(self.shape)
+
+    @property
+    def elements(self) -> int:
+        """Elements of the image that are read, about."""
+        return prod(self.extent(place) for place in self.image.places)
+
+    def extent(self, place: Place) -> int:
+        """From the first to the last element that is read along an axis."""
+        return 1 + sum(by * (self.shape[axis] - 1) for axis, by in place.terms)
+
+    def pays(self) -> bool:
+        """Whether the copy costs less than what it saves."""
+        last = self.last
+        if last is None:
+            return False
+        strided = any(by > 1 for axis, by in self.image.places[last].terms if self.is_lane(axis, last))
+        padded = any(p.inside is not None for p in self.image.places)
+        reuse = self.work / self.elements
+        if strided:
+            return reuse >= MIN_STRIDED_REUSE
+        return bool(self.windows) and (padded or bool(self.apart)) and reuse >= MIN_REUSE
+
+    def is_lane(self, axis: int, dim: int) -> bool:
+        """Whether an axis is the one that runs over the pixels of an image's axis."""
+        return dim not in self.windows or self.windows[dim].pixel == axis
+
+    # the copy
+    def factor(self) -> UOp:
+        """The factor of the product, as a view of a copy."""
+        node = self.cut_out()
+        node, keys = self.phases(node)
+        order = sorted(range(len(keys)), key=lambda at: self.place_in_memory(keys[at], at))
+        stored = mk(Op.CONTIGUOUS, node.dtype, (_permuted(node, order),), None)
+        return self.shown(_permuted(stored, [order.index(at) for at in range(len(order))]), keys)
+
+    def cut_out(self) -> UOp:
+        """What is read of the image, with zeros around it."""
+        node = self.image.base
+        bounds: list[tuple[int, int]] = []
+        pads: list[tuple[int, int]] = []
+        for dim, (place, size) in enumerate(zip(self.image.places, node.shape, strict=True)):
+            low, high = place.offset, place.offset + self.length(dim)
+            inside = place.inside or (0, size)
+            first, last = max(low, inside[0], 0), min(high, inside[1], size)
+            if first >= last:
+                first, last = 0, 0
+                bounds.append((0, 0))
+                pads.append((0, high - low))
+                continue
+            bounds.append((first, last))
+            pads.append((first - low, high - last))
+        if any(bound != (0, size) for bound, size in zip(bounds, node.shape, strict=True)):
+            node = mk(Op.SHRINK, node.dtype, (node,), ShrinkArg(tuple(bounds)))
+        if node.dtype is not self.image.dtype:
+            node = mk(Op.CAST, self.image.dtype, (node,), None)
+        if any(pad != (0, 0) for pad in pads):
+            node = mk(Op.PAD, node.dtype, (node,), PadArg(tuple(pads)))
+        return node
+
+    def length(self, dim: int) -> int:
+        """How much of an axis is copied: whole phases."""
+        extent = self.extent(self.image.places[dim])
+        window = self.windows.get(dim)
+        if window is None or dim in self.apart:
+            return extent
+        return -(-extent // window.stride) * window.stride
+
+    def phases(self, node: UOp) -> tuple[UOp, list[tuple[int, str]]]:
+        """The image with each strided axis in phases, and each window apart in taps; each of its axes by its key."""
+        keys: list[tuple[int, str]] = []
+        steps = []
+        for dim, place in enumerate(self.image.places):
+            alone = place.terms[0][1] if dim not in self.windows and place.terms else 1
+            steps.append(alone)
+        if any(step > 1 for step in steps):
+            node = mk(Op.STRIDE, node.dtype, (node,), StrideArg(tuple(steps)))
+        at = 0
+        for dim in range(len(self.image.places)):
+            window = self.windows.get(dim)
+            if window is None:
+                keys.append((dim, "all"))
+            elif dim in self.apart:
+                node = _slide(node, at, window, self.shape)
+                keys += [(dim, "pixel"), (dim, "tap")]
+                at += 1
+            else:
+                whole = node.shape[at]
+                node = reshape(node, (*node.shape[:at], whole // window.stride, window.stride, *node.shape[at + 1 :]))
+                keys += [(dim, "pixel"), (dim, "phase")]
+                at += 1
+            at += 1
+        return node, keys
+
+    def place_in_memory(self, key: tuple[int, str], at: int) -> tuple[int, int]:
+        """Where an axis of the copy stands: pixels of the last axis innermost, channels and phases outside of them."""
+        dim, kind = key
+        last = self.last
+        if kind == "pixel" or dim == last:
+            if dim == last and kind in ("pixel", "all"):
+                return (4, at)
+            if kind != "pixel":
+                return (2, at)
+            return (3, at) if self.flat_rows() else (0, at)
+        if kind == "all":
+            axis = next((axis for axis, _ in self.image.places[dim].terms), None)
+            return (1 if axis is not None and self.is_channel(axis) else 0, -1 if kind == "all" else at)
+        return (2, at)
+
+    def is_channel(self, axis: int) -> bool:
+        """Whether an axis is one of channels: summed where pixels are not, and of the result where they are."""
+        pixel = self.last_axis()
+        if pixel is None:
+            return self.roles.summed(axis)
+        return self.roles.own(axis) if self.roles.summed(pixel) else self.roles.summed(axis)
+
+    def last_axis(self) -> int | None:
+        """The axis of the product that runs along the rows of the image."""
+        if self.last is None:
+            return None
+        if self.last in self.windows:
+            return self.windows[self.last].pixel
+        return self.image.places[self.last].terms[0][0]
+
+    def flat_rows(self) -> bool:
+        """Whether rows follow each other without a gap."""
+        return self.last in self.apart or self.last not in self.windows
+
+    def shown(self, node: UOp, keys: Sequence[tuple[int, str]]) -> UOp:
+        """The copy as the product reads it."""
+        at = 0
+        axes: list[int | None] = []
+        for dim, place in enumerate(self.image.places):
+            window = self.windows.get(dim)
+            if window is None:
+                axes.append(place.terms[0][0] if place.terms else None)
+                at += 1
+                continue
+            if dim not in self.apart:
+                whole = node.shape[at] * node.shape[at + 1]
+                node = reshape(node, (*node.shape[:at], whole, *node.shape[at + 2 :]))
+                node = _slide(node, at, window, self.shape)
+            axes += [window.pixel, window.taps]
+            at += 2
+        kept = [at for at, axis in enumerate(axes) if axis is not None]
+        assert all(node.shape[at] == 1 for at, axis in enumerate(axes) if axis is None)
+        node = reshape(node, tuple([node.shape[at] for at in kept]))
+        known = [axis for axis in axes if axis is not None]
+        node = _permuted(node, sorted(range(len(known)), key=lambda at: known[at]))
+        node = reshape(node, tuple([size if axis in known else 1 for axis, size in enumerate(self.shape)]))
+        return expand_to(node, self.shape)
+
+
+def reshape(node: UOp, shape: tuple[int, ...]) -> UOp:
+    """One RESHAPE where there were two."""
+    return moves.reshape(node.src[0] if node.op is Op.RESHAPE else node, shape)
+
+
+def _filled(size: int, tile: int) -> float:
+    """How much more is computed than needed when a range is cut into tiles."""
+    return -(-size // tile) * tile / size
+
+
+def _permuted(node: UOp, order: Sequence[int]) -> UOp:
+    return node if list(order) == sorted(order) else mk(Op.PERMUTE, node.dtype, (node,), AxesArg(tuple(order)))
+
+
+def _slide(node: UOp, at: int, window: Window, shape: Sequence[int]) -> UOp:
+    """The windows over one axis; the taps are the axis after it."""
+    pixels, taps = shape[window.pixel], shape[window.taps]
+    node = reshape(node, (*node.shape[: at + 1], 1, *node.shape[at + 1 :]))
+    node = expand_to(node, (*node.shape[: at + 1], taps, *node.shape[at + 2 :]))
+    return mk(Op.WINDOW, node.dtype, (node,), WindowArg(at, at + 1, window.stride, window.dilation, pixels))
