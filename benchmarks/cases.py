@@ -150,8 +150,13 @@ def demo_step() -> Case:
     x = np.abs(uniform(125, 1, 8, 8, seed=7))
     labels = np.random.default_rng(8).integers(0, 10, 125).astype(np.int32)
 
+    layers: list[tuple[Any, ...]] = []
+    for n, weight in enumerate(convolutions):
+        layers += [("conv", weight, None, 1), ("norm", weight.shape[0]), ("relu",)] + ([("pool",)] if n else [])
+    layers.append(("linear", head, np.zeros(10, np.float32)))
+
     def build(api: Any) -> Run:
-        return api.demo_step(convolutions, head, x, labels)
+        return api.layers_step(layers, "AdamW", {"lr": 0.005, "weight_decay": 0.05}, x, labels)
 
     pixels = (64, 64, 16)
     work = sum(2 * p * 9 * i * o for p, i, o in zip(pixels, channels, channels[1:])) + 2 * 256 * 10

@@ -6,5 +6,6 @@ from collections.abc import Callable
 
 from cases import OPS, STEPS, Case
 from kernel_cases import KERNELS
+from models import MODELS
 
-CASES: dict[str, Callable[[], Case]] = {**OPS, **STEPS, **KERNELS}
+CASES: dict[str, Callable[[], Case]] = {**OPS, **STEPS, **KERNELS, **MODELS}

@@ -104,31 +104,77 @@ class TorchApi(SharedNames):
 
         return run
 
-    def demo_step(
-        self, convolutions: list[np.ndarray], head: np.ndarray, x: np.ndarray, labels: np.ndarray
+    def model(self, forward: Callable[..., Any], x: np.ndarray, weights: list[np.ndarray]) -> cases.Run:
+        """What computes `forward` of one input and weights that stay."""
+        held = [self.weight(a) for a in weights]
+        return self.over(lambda a: forward(a, held), [self.weight(x)])
+
+    def model_at(
+        self, forward: Callable[..., Any], x: np.ndarray, weights: list[np.ndarray], position: int, largest: int
     ) -> cases.Run:
-        torch = self.torch
-        layers: list[Any] = []
-        for n, weight in enumerate(convolutions):
-            layer = torch.nn.Conv2d(weight.shape[1], weight.shape[0], 3, padding=1, bias=False)
-            layer.weight.data.copy_(torch.from_numpy(weight))
-            layers += [layer, torch.nn.BatchNorm2d(weight.shape[0]), torch.nn.ReLU()]
-            layers += [torch.nn.MaxPool2d(2)] if n else []
-        last = torch.nn.Linear(head.shape[1], head.shape[0])
-        last.weight.data.copy_(torch.from_numpy(head))
-        last.bias.data.zero_()
-        network = torch.nn.Sequential(*layers, torch.nn.Flatten(), last)
-        optimizer = torch.optim.AdamW(network.parameters(), lr=0.005, weight_decay=0.05)
+        """Like `model`, with a position that every call may choose."""
+        held = [self.weight(a.copy()) for a in weights]
+        return self.over(lambda a: forward(a, held, position), [self.weight(x)])
+
+    def weight(self, array: np.ndarray) -> Any:
+        return self.torch.from_numpy(array)
+
+    def window_max(self, x: Any) -> Any:
+        return self.torch.nn.functional.max_pool2d(x, 3, 2, 1)
+
+    def pixel_mean(self, x: Any) -> Any:
+        return x.mean((2, 3))
+
+    def linear(self, x: Any, weight: Any, bias: Any = None) -> Any:
+        return self.torch.nn.functional.linear(x, weight, bias)
+
+    def norm(self, x: Any, weight: Any, bias: Any) -> Any:
+        return self.torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias)
+
+    def gelu(self, x: Any) -> Any:
+        return self.torch.nn.functional.gelu(x, approximate="tanh")
+
+    def attention(self, q: Any, k: Any, v: Any, is_causal: bool = False) -> Any:
+        return self.torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+
+    def layers_step(
+        self, layers: list[tuple[Any, ...]], optimizer: str, settings: dict[str, float], x: np.ndarray,
+        labels: np.ndarray,
+    ) -> cases.Run:  # fmt: skip
+        """A training step of a network of layers: conv, linear, norm, relu, pool, with the weights they start with."""
+        nn, torch = self.torch.nn, self.torch
+        made: list[Any] = []
+        for kind, *details in layers:
+            if kind == "conv":
+                weight, bias, padding = details
+                size = weight.shape[2:]
+                made.append(nn.Conv2d(weight.shape[1], weight.shape[0], size, padding=padding, bias=bias is not None))
+            elif kind == "linear":
+                weight, bias = details
+                made += [nn.Flatten(), nn.Linear(weight.shape[1], weight.shape[0])]
+            else:
+                made.append({"norm": nn.BatchNorm2d, "relu": nn.ReLU, "pool": lambda: nn.MaxPool2d(2)}[kind](*details))
+                continue
+            made[-1].weight.data.copy_(torch.from_numpy(weight))
+            if bias is not None:
+                made[-1].bias.data.copy_(torch.from_numpy(bias))
+        network = nn.Sequential(*made)
+        optimizer_ = getattr(torch.optim, optimizer)(network.parameters(), **settings)
         images, targets = torch.from_numpy(x), torch.from_numpy(labels.astype(np.int64))
+        loss_of = self.trained(lambda a, b: nn.functional.cross_entropy(network(a), b))
 
         def run() -> Any:
-            optimizer.zero_grad()
-            loss = torch.nn.functional.cross_entropy(network(images), targets)
+            optimizer_.zero_grad()
+            loss = loss_of(images, targets)
             loss.backward()
-            optimizer.step()
+            optimizer_.step()
             return loss.detach()
 
         return run
+
+    def trained(self, loss_of: Callable[..., Any]) -> Callable[..., Any]:
+        """How this kind of torch runs a loss that is differentiated."""
+        return loss_of
 
     def values(self, result: Any) -> np.ndarray:
         first = result[0] if isinstance(result, tuple) else result
@@ -136,25 +182,32 @@ class TorchApi(SharedNames):
 
 
 class TensorNetwork:
-    """The network of `gradlet demo` out of the layers of tinygrad or gradlet."""
+    """Layers of tinygrad or gradlet, one after another."""
 
-    def __init__(self, nn: Any, convolutions: list[Any], head: Any) -> None:
-        self.convolutions, self.norms = [], []
-        for weight in convolutions:
-            layer = nn.Conv2d(weight.shape[1], weight.shape[0], 3, padding=1, bias=False)
-            layer.weight.assign(weight).realize()
-            self.convolutions.append(layer)
-            self.norms.append(nn.BatchNorm(weight.shape[0]))
-        self.head = nn.Linear(head.shape[1], head.shape[0])
-        self.head.weight.assign(head).realize()
-        self.head.bias.assign(self.head.bias.zeros_like()).realize()
+    def __init__(self, nn: Any, tensor: Callable[[np.ndarray], Any], layers: list[tuple[Any, ...]]) -> None:
+        self.layers: list[Any] = []
+        for kind, *details in layers:
+            if kind == "conv":
+                weight, bias, padding = details
+                size = weight.shape[2:]
+                layer = nn.Conv2d(weight.shape[1], weight.shape[0], size, padding=padding, bias=bias is not None)
+            elif kind == "linear":
+                weight, bias = details
+                self.layers.append(lambda x: x.flatten(1))
+                layer = nn.Linear(weight.shape[1], weight.shape[0])
+            else:
+                plain = {"relu": lambda: lambda x: x.relu(), "pool": lambda: lambda x: x.max_pool2d((2, 2))}
+                self.layers.append({"norm": nn.BatchNorm, **plain}[kind](*details))
+                continue
+            layer.weight.assign(tensor(weight)).realize()
+            if bias is not None:
+                layer.bias.assign(tensor(bias)).realize()
+            self.layers.append(layer)
 
     def __call__(self, x: Any) -> Any:
-        for n, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
-            x = norm(convolution(x)).relu()
-            if n:
-                x = x.max_pool2d((2, 2))
-        return self.head(x.flatten(1))
+        for layer in self.layers:
+            x = layer(x)
+        return x
 
 
 class TensorApi(SharedNames):
@@ -235,14 +288,52 @@ class TensorApi(SharedNames):
         optimizer = self.optim.SGD(params, lr=0.01, momentum=0.9)
         return self.jitted_step(lambda images: forward(self, images, params), optimizer, x, labels)
 
-    def demo_step(
-        self, convolutions: list[np.ndarray], head: np.ndarray, x: np.ndarray, labels: np.ndarray
+    def model(self, forward: Callable[..., Any], x: np.ndarray, weights: list[np.ndarray]) -> cases.Run:
+        """What computes `forward` of one input and weights that stay."""
+        held = [self.tensor(a) for a in weights]
+        return self.over(lambda a: forward(a, held), [self.tensor(x)])
+
+    def model_at(
+        self, forward: Callable[..., Any], x: np.ndarray, weights: list[np.ndarray], position: int, largest: int
     ) -> cases.Run:
-        nn = importlib.import_module(f"{self.package}.nn")
-        network = TensorNetwork(nn, [self.tensor(w) for w in convolutions], self.tensor(head))
+        """Like `model`, with a position that every call may choose."""
+        held = [self.tensor(a) for a in weights]
+        ids, place = self.tensor(x), self.module.Variable("position", 0, largest)
+        jitted = self.TinyJit(lambda a, p: forward(a, held, p).realize())
+
+        def run() -> Any:
+            result = jitted(ids, place.bind(position))
+            self.wait()
+            return result
+
+        return run
+
+    def window_max(self, x: Any) -> Any:
+        return x.max_pool2d((3, 3), stride=2, padding=1)
+
+    def pixel_mean(self, x: Any) -> Any:
+        return x.mean((2, 3))
+
+    def linear(self, x: Any, weight: Any, bias: Any = None) -> Any:
+        return x.linear(weight.T, bias)
+
+    def norm(self, x: Any, weight: Any, bias: Any) -> Any:
+        return x.layernorm() * weight + bias
+
+    def gelu(self, x: Any) -> Any:
+        return x.gelu()
+
+    def attention(self, q: Any, k: Any, v: Any, is_causal: bool = False) -> Any:
+        return q.scaled_dot_product_attention(k, v, is_causal=is_causal)
+
+    def layers_step(
+        self, layers: list[tuple[Any, ...]], optimizer: str, settings: dict[str, float], x: np.ndarray,
+        labels: np.ndarray,
+    ) -> cases.Run:  # fmt: skip
+        """A training step of a network of layers: conv, linear, norm, relu, pool, with the weights they start with."""
+        network = TensorNetwork(importlib.import_module(f"{self.package}.nn"), self.tensor, layers)
         parameters = importlib.import_module(f"{self.package}.nn.state").get_parameters(network)
-        optimizer = self.optim.AdamW(parameters, lr=0.005, weight_decay=0.05)
-        return self.jitted_step(network, optimizer, x, labels)
+        return self.jitted_step(network, getattr(self.optim, optimizer)(parameters, **settings), x, labels)
 
     def jitted_step(
         self, network: Callable[[Any], Any], optimizer: Any, x: np.ndarray, labels: np.ndarray

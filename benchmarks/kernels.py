@@ -70,8 +70,13 @@ ROWS: dict[str, Wanted] = {
     "chain_tanh": Wanted(FUSED, 0.4, 1.0),
     "sort_1M": Wanted(TORCH, 1.0, 1.3),
     "top_64": Wanted(TORCH, 1.0, 1.3),
+    "resnet18_bs1": Wanted((*CONVOLUTION, "torch.compile"), 1.0, 1.3),
+    "resnet18_bs8": Wanted((*CONVOLUTION, "torch.compile"), 1.0, 1.3),
+    "gpt2_decode": Wanted(TORCH, 0.9, 1.1),
+    "gpt2_prefill": Wanted(TORCH, 0.9, 1.1),
+    "digits_step": Wanted(("torch", "torch.compile"), 0.9, 1.15),
 }
-HEAVY: tuple[str, ...] = ()  # rows of whole models, which get fewer rounds
+HEAVY: tuple[str, ...] = ("resnet18_bs8", "gpt2_prefill", "digits_step")  # rows of whole models, which get fewer rounds
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,20 @@ class CompiledTorch(TorchApi):
     def over(self, f: Callable[..., Any], inputs: list[Any]) -> cases.Run:
         return super().over(self.torch.compile(f, dynamic=False), inputs)
 
+    def trained(self, loss_of: Callable[..., Any]) -> Callable[..., Any]:
+        compiled: Callable[..., Any] = self.torch.compile(loss_of, dynamic=False)
+        return compiled
+
 
 class ChannelsLastTorch(TorchApi):
     """torch eager with images kept channels last, the conversion outside what is timed."""
 
     def convolution(self, x: np.ndarray, weight: np.ndarray, **settings: int) -> cases.Run:
-        last = self.torch.channels_last
-        inputs = [self.torch.from_numpy(a).contiguous(memory_format=last) for a in (x, weight)]
-        return self.over(lambda a, w: self.conv2d(a, w, **settings), inputs)
+        return self.over(lambda a, w: self.conv2d(a, w, **settings), [self.weight(x), self.weight(weight)])
+
+    def weight(self, array: np.ndarray) -> Any:
+        tensor = self.torch.from_numpy(array)
+        return tensor.contiguous(memory_format=self.torch.channels_last) if array.ndim == 4 else tensor
 
 
 class JaxApi:
@@ -164,6 +170,9 @@ class OnnxApi:
         output = f(Symbol(self.graph, "x"), *weights)
         return self.session(self.graph.model(output, {"x": arrays[0]}), arrays[0])
 
+    def model(self, forward: Callable[..., Any], x: np.ndarray, weights: list[np.ndarray]) -> cases.Run:
+        return self.function(lambda a, *held: forward(a, list(held)), x, *weights)
+
     def session(self, model: bytes, x: np.ndarray) -> cases.Run:
         raise NotImplementedError
 
@@ -178,6 +187,9 @@ class OnnxApi:
 
     def relu(self, x: Symbol) -> Symbol:
         return self.graph.node("Relu", x)
+
+    def linear(self, x: Symbol, weight: Symbol, bias: Symbol) -> Symbol:
+        return self.graph.node("Gemm", x, weight, bias, transB=1)
 
     def window_max(self, x: Symbol) -> Symbol:
         return self.graph.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
