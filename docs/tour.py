@@ -18,6 +18,7 @@ from gradlet.graph.node import UOp, toposort
 from gradlet.graph.passes import Pass
 from gradlet.graph.text import program_text, to_text
 from gradlet.ops.op import Op
+from gradlet.optimize.opttext import opts_text
 from gradlet.runtime.device import Device
 
 OUTPUT = Path(__file__).with_suffix(".md")
@@ -136,7 +137,7 @@ index arithmetic, and `REDUCE` closes the loop over columns. Its parameters are 
         """
 The heuristic (`optimize/`) chooses actions of the schedule language for this kernel and this processor. They are
 data: stored in the kernel, printable, replayable, and the search space of a search.""",
-        block("\n".join(opt_text(o) for o in program.opts)),
+        block(opts_text(program.opts, "\n")),
     )
     yield stage(
         "4. Lowering",
@@ -179,10 +180,6 @@ def sources_of(node: UOp) -> list[UOp]:
 
 def written(call: Any) -> str:
     return ", ".join(f"`{slot}`" for slot in call.written)
-
-
-def opt_text(opt: Any) -> str:
-    return f"{opt.kind.name:10s} range {opt.axis}" + (f", {opt.amount}" if opt.amount else "") + f"  ({opt.tail.name})"
 
 
 def machine_code(device: str) -> str:

@@ -87,6 +87,8 @@ DEBUG = Setting("DEBUG", 0, "1 totals, 2 a line a kernel, 3 schedules and opts, 
 DEV = Setting("DEV", "", "default device: CPU, PYTHON or NULL; NULL:TRIPLE compiles for another target", "runtime")
 SPEC = Setting("SPEC", 0, "1 checks the graph between every two passes", allowed=range(2))
 NOOPT = Setting("NOOPT", 0, "1 turns the kernel heuristic off: plain loops", "codegen", allowed=range(2))
+OPTS = Setting("OPTS", "", "schedules by hand: `SPLIT(range 1, 16, MASK), PARALLEL(range 0)` for every kernel, or for "
+               "some by name, `NAME: ...; NAME: ...`; the heuristic chooses for the others", "codegen")  # fmt: skip
 NUM_THREADS = Setting("NUM_THREADS", 0, "threads of the CPU device; 0 means all available cores", "runtime",
                       allowed=range(1025))  # fmt: skip
 STRICT_FLOAT = Setting("STRICT_FLOAT", 0, "1 allows only bit-exact floating point rewrites", "codegen",

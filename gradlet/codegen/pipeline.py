@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gradlet.base.settings import NOOPT
+from gradlet.base.settings import NOOPT, OPTS
 from gradlet.codegen import decompose_dtypes, decompose_ops, divisions, expand, linearize, loops, memory, reduce
 from gradlet.graph.launch import variables_in_order
 from gradlet.graph.node import UOp, no_gc, toposort
@@ -16,6 +16,7 @@ from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AxisKind, KernelArg, Op, Stage
 from gradlet.optimize import actions, cost, heuristic
 from gradlet.optimize.analysis import range_size, size_bound
+from gradlet.optimize.opttext import opts_for
 from gradlet.rules.sets import INDEX_MATH
 from gradlet.target.target import Target
 
@@ -35,8 +36,10 @@ class Lowering:
 
 
 def _apply_opts(sink: UOp, context: Lowering) -> UOp:
-    """Choose a schedule if the kernel has none, and apply it."""
+    """Apply the kernel's own schedule, else the one that OPTS has for it, else what the heuristic chooses."""
     opts = sink.arg.opts
+    if opts is None and OPTS:
+        opts = opts_for(OPTS.value, sink.arg.name)
     if opts is None:
         opts = () if NOOPT.value else heuristic.choose(sink, context.target, context.parallel)
     return actions.apply(sink, opts, context.target)
@@ -100,6 +103,16 @@ PIPELINE: Final = Pipeline(
              doc="a product used once by a sum joins it"),
     ),
 )  # fmt: skip
+
+
+SCHEDULABLE: Final = Pipeline(
+    "kernel to loops", PIPELINE.passes[: [row.name for row in PIPELINE.passes].index("apply schedule")]
+)  # fmt: skip
+
+
+def schedulable(ast: UOp, target: Target) -> UOp:
+    """The kernel as its schedule finds it: opts name the ranges that it has then."""
+    return SCHEDULABLE.run(ast, Lowering(target))
 
 
 def lower(ast: UOp, target: Target, observers: Sequence[Observer] = (), parallel: bool = True) -> LinearProgram:

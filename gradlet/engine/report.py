@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from gradlet.base import events, settings
 from gradlet.base.report import kernel_line, totals_line
+from gradlet.codegen.pipeline import schedulable
 from gradlet.graph import text
 from gradlet.graph.node import UOp, toposort
 from gradlet.graph.passes import Observer, Pass
 from gradlet.graph.program import AnyProgram, LaunchProgram, LinearProgram
 from gradlet.ops.op import Op
+from gradlet.optimize.opttext import opts_text
 from gradlet.runtime.buffer import Buffer
 from gradlet.runtime.counters import GlobalCounters
 from gradlet.runtime.device import Device
 from gradlet.schedule.explain import Explanation
+from gradlet.target.target import Target
 
 if TYPE_CHECKING:
     from gradlet.engine.compile import Kernel
@@ -55,20 +58,20 @@ def show_lowering(ast: UOp, linear: AnyProgram, backend: Any) -> None:
     if settings.DEBUG < 3:
         return
     if isinstance(linear, LinearProgram):
-        _show_kernel(ast, linear)
+        _show_kernel(ast, linear, backend.target)
     else:
         print(f"--- {linear.name}: {stages_line(linear)}")
         for number, (body, program) in enumerate(zip(ast.src, linear.programs, strict=True)):
             print(f"body {number}")
-            _show_kernel(body, program)
+            _show_kernel(body, program, backend.target)
         if settings.DEBUG >= 5:
             print(f"    {text.arg_text(ast.arg)}")
     if settings.DEBUG >= 4:
         print(backend.render(linear))
 
 
-def _show_kernel(ast: UOp, linear: LinearProgram) -> None:
-    print(f"--- {linear.name}: {ranges_line(ast)}")
+def _show_kernel(ast: UOp, linear: LinearProgram, target: Target) -> None:
+    print(f"--- {linear.name}: {ranges_line(schedulable(ast, target))}")
     print(f"    opts: {opts_line(linear)}")
     if settings.DEBUG >= 5:
         print(text.to_text(ast))
@@ -105,7 +108,7 @@ def show_pass(row: Pass, before: UOp, after: UOp, seconds: float) -> None:
 
 
 def ranges_line(ast: UOp) -> str:
-    """The loops of a kernel: kind, number and size of each range."""
+    """The loops of a kernel: kind, number and size of each range; opts name them by number."""
     ranges = sorted((n for n in ast.toposort() if n.op is Op.RANGE), key=lambda n: n.arg.number)
     return " ".join(f"{r.arg.kind.name.lower()}{r.arg.number}={_range_size(r)}" for r in ranges) or "no loops"
 
@@ -116,8 +119,8 @@ def _range_size(node: UOp) -> str:
 
 
 def opts_line(linear: LinearProgram) -> str:
-    """The schedule that was applied."""
-    return ", ".join(f"{o.kind.name}(axis={o.axis}, amount={o.amount}, {o.tail.name})" for o in linear.opts) or "none"
+    """The schedule that was applied, in the form that the setting OPTS takes."""
+    return opts_text(linear.opts) or "none"
 
 
 def ran_kernel(device: str, kernel: Kernel, buffers: Sequence[Buffer], seconds: float | None) -> None:

@@ -23,7 +23,7 @@ from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.program import LinearProgram
-from gradlet.ops.op import OP_INFO, BodyUse, LaunchArg, Op, Opt
+from gradlet.ops.op import DETAILS, OP_INFO, BodyUse, LaunchArg, Op, Opt
 
 ONE_LINE_DEPTH: Final = 2
 ONE_LINE_SOURCES: Final = 6
@@ -104,7 +104,8 @@ def _arg(node: UOp) -> str:
 def arg_text(arg: Any) -> str:
     """A typed argument as `field=value, ...`, a constant as itself."""
     if hasattr(arg, "_fields"):
-        fields = [(name, value) for name, value in zip(arg._fields, arg, strict=True) if value or name != "limited"]
+        named = zip(arg._fields, arg, strict=True)
+        fields = [(name, value) for name, value in named if value or name not in ("limited", "detail")]
         return ", ".join(f"{name}={_value_text(value)}" for name, value in fields)
     return _value_text(arg)
 
@@ -128,7 +129,9 @@ def _value_text(value: Any) -> str:
 
 
 # parsing
-_NESTED: Final[dict[str, type]] = {kind.__name__: kind for kind in (Opt, BodyUse)}  # arguments inside arguments
+_NESTED: Final[dict[str, type]] = {
+    kind.__name__: kind for kind in (Opt, BodyUse, *DETAILS.values())
+}  # arguments inside arguments
 _LINE: Final = re.compile(r"%(\d+) = (\w+) (\w+)(?: \(([%\d, ]*)\))?(?: \[(.*)\])?")
 _VECTOR: Final = re.compile(r"(\w+)x(\d+)")
 

@@ -305,6 +305,12 @@ class Tail(IntEnum):
     SHIFT = 2  # the last block begins earlier and overlaps the one before (only where computing twice does no harm)
 
 
+# What a kind of opt says beyond a range, an amount and a tail: a named tuple of ints, enums and tuples of those, a
+# class a kind. Texts leave out a field that has its default.
+OptDetail: TypeAlias = tuple[Any, ...]
+DETAILS: Final[dict[OptKind, type[OptDetail]]] = {}
+
+
 class Opt(NamedTuple):
     """One schedule action on range number `axis` of a kernel."""
 
@@ -312,6 +318,7 @@ class Opt(NamedTuple):
     axis: int
     amount: int
     tail: Tail = Tail.EXACT
+    detail: OptDetail | None = None
 
 
 class KernelArg(NamedTuple):
