@@ -2,8 +2,8 @@
 
 An opt is its word with what it says in brackets: the range, the amount where it is not 0, the tail where it is not
 EXACT, then the fields of its detail that differ from their defaults as `field=value`. Commas or line ends part opts,
-and `#` begins a comment that ends with the line. The setting OPTS takes such a text for every kernel, or texts for single
-kernels as `NAME: ...; NAME: ...`, where `*` in a name stands for any letters.
+and `#` begins a comment that ends with the line. The setting OPTS takes such a text for every kernel, or texts for
+single kernels as `NAME: ...; NAME: ...`, where `*` in a name stands for any letters.
 """
 
 from __future__ import annotations
