@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import isqrt
 from typing import Any, Final, Self
 
 from gradlet.base.dtype import dtypes
@@ -15,6 +14,8 @@ from gradlet.ops.reduce import position_type
 MOST_BY_MAXIMA: Final = 32
 # A shorter row is searched as a whole, a longer one by groups of elements.
 GROUPED: Final = 256
+# Groups pay when they leave one element in so many to put in order.
+LEFT_OVER: Final = 2
 # So many elements are put in order at once, then rows are merged in pairs.
 AT_ONCE: Final = 16
 # Rows to merge are made a multiple of a power of two at once until about so many are left.
@@ -116,10 +117,10 @@ class OrderMixin(CoordinatesMixin):
             return self._box(axis, 0, size if count is None else count).constant_like(0, dtype=dtypes.int32)
         values = self.detach().transpose(axis, -1)
         last = values.ndim - 1
-        few = count is not None and count <= MOST_BY_MAXIMA and 4 * count <= size
+        few = count is not None and (count <= MOST_BY_MAXIMA or group_width(size, count) > 1) and 4 * count <= size
         if self.dtype.itemsize < 8 and few:
             assert count is not None
-            return values._by_maxima(descending, count)._place_of(size).transpose(axis, -1)
+            return values._by_groups(descending, count)._place_of(size).transpose(axis, -1)
         ranks = values._ranks(descending)
         if ranks.dtype is dtypes.uint32:
             return ranks._keys()._merged(count or size)._place_of(size).transpose(axis, -1)
@@ -177,21 +178,36 @@ class OrderMixin(CoordinatesMixin):
         """`more` zeros, which come after all keys, at the end of the last axis."""
         return self.pad_zeros([(0, 0)] * (self.ndim - 1) + [(0, more)]) if more else self
 
-    def _by_maxima(self, descending: bool, count: int) -> Self:
-        """The first keys of these values in order, each as the largest below the one before.
+    def _by_groups(self, descending: bool, count: int) -> Self:
+        """The first keys of these values in order.
 
-        In a long row they are in the groups with the largest maxima, so only these groups are searched.
+        In a long row they are in the groups with the largest maxima, so only these groups are searched: of two equal
+        maxima the one of the earlier group counts, as its elements come earlier too.
         """
         lead, size = self.shape[:-1], self.shape[-1]
-        keys = self._ranks(descending)._keys()
-        if size < GROUPED:
-            return keys.largest(count)
-        width = 1 << max(1, isqrt(size // count).bit_length() - 1)
-        keys = keys._with_zeros(-size % width)
-        best = keys.reshape(*lead, keys.shape[-1] // width, width).max(-1).largest(count)
-        groups = best._place_of(size).floordiv(width).unsqueeze(-1)
+        ranks = self._ranks(descending)
+        width = group_width(size, count)
+        if width == 1:
+            return ranks._keys()._first(count)
+        maxima = ranks._with_zeros(-size % width)
+        maxima = maxima.reshape(*lead, maxima.shape[-1] // width, width).max(-1)
+        groups = maxima._keys()._first(count)._place_of(maxima.shape[-1]).unsqueeze(-1)
         places = groups.mul(width).add(self.positions(width, self.place)).reshape(*lead, count * width)
         found = self.gather_rows(places, self.ndim - 1)._ranks(descending)._keys(places.mul(-1).add(size - 1))
         if size % width:
             found = places.lt(size).where(found, 0)
-        return found.largest(count)
+        return found._first(count)
+
+    def _first(self, count: int) -> Self:
+        """The `count` largest of these keys in order."""
+        return self.largest(count) if count <= MOST_BY_MAXIMA else self._merged(count)
+
+
+def group_width(size: int, count: int) -> int:
+    """Elements of a group, so that about as many groups as elements of chosen groups are left to search; 1: no groups.
+
+    They must be few beside the elements of the row, for looking for maxima costs a pass of its own.
+    """
+    width = 1 << (max(1, size // count).bit_length() // 2)
+    left = -(-size // width) + count * width
+    return width if size >= GROUPED and LEFT_OVER * left <= size else 1
