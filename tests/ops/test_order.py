@@ -42,7 +42,20 @@ def test_sort_is_stable_and_puts_nan_last(dtype: str, size: int, descending: boo
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "uint8", "float16"])
 @pytest.mark.parametrize(
-    ("size", "k"), [(1, 1), (17, 3), (257, 5), (300, 60), (1025, 1), (1025, 8), (5000, 32), (9, 9), (1025, 40), (3001, 130), (4096, 700)]
+    ("size", "k"),
+    [
+        (1, 1),
+        (17, 3),
+        (257, 5),
+        (300, 60),
+        (1025, 1),
+        (1025, 8),
+        (5000, 32),
+        (9, 9),
+        (1025, 40),
+        (3001, 130),
+        (4096, 700),
+    ],
 )
 @pytest.mark.parametrize("largest", [False, True])
 def test_topk_is_the_beginning_of_the_stable_order(dtype: str, size: int, k: int, largest: bool) -> None:
