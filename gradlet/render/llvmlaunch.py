@@ -3,11 +3,11 @@
 `<name>_stage<k>(ptr table, i64 begin, i64 end)` runs the blocks [begin, end) of the stage, its segments' blocks counted
 one after another; `<name>` runs all stages on the calling thread. `table` is the launch's: addresses by slot, then
 variables. What differs between segments stands in two constant arrays: hundreds of segments are no more code than one.
+The addresses of `<name>` and of the stages stand in the array `<name>_entries`: a loader looks one name up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -44,6 +44,11 @@ def stage_name(program: LaunchProgram, number: int) -> str:
     return f"{program.name}_stage{number}"
 
 
+def entries_name(program: LaunchProgram) -> str:
+    """The array of the addresses of all functions that are called from outside: of the launch, then of each stage."""
+    return f"{program.name}_entries"
+
+
 def _launch_module(program: LaunchProgram, target: Target) -> str:
     functions: list[Function] = []
     loops = 0
@@ -56,6 +61,9 @@ def _launch_module(program: LaunchProgram, target: Target) -> str:
         functions.append(stage.function())
     functions.append(_all_stages(program))
     body_lines = [line for stage in stages for line in stage.constants()]
+    entries = [program.name, *[stage_name(program, number) for number in range(len(stages))]]
+    listed = ", ".join(f"ptr @{name}" for name in entries)
+    body_lines.append(f"@{entries_name(program)} = constant [{len(entries)} x ptr] [{listed}]")
     for function in functions:
         body_lines += ["", *function.lines]
     first = program.programs[0]
@@ -134,16 +142,14 @@ class _Stage:
         """The stage as a function of the module."""
         writer = Writer()
         self._scratch_arrays(writer)
-        longest = max(len(shape) for shape in self.shapes)
-        for position in range(longest):
-            count = max(self._table_size(shape[position]) for shape in self.shapes if position < len(shape))
-            writer.line(f"%table{position} = alloca [{count} x i64], align 8")
+        words = max(sum(map(self._table_size, shape)) for shape in self.shapes)  # of the tables of all bodies together
+        writer.line(f"%tables = alloca [{words} x i64], align 8")
         writer.line("%any = icmp slt i64 %begin, %end")
         writer.line("br i1 %any, label %segment, label %out")
         self._segment_head(writer)
         for number, shape in enumerate(self.shapes):
             writer.start(f"shape{number}")
-            self._fill_tables(writer, shape)
+            self._fill_tables(writer, shape, number)
             self._calls(writer, shape, number)
         writer.start("next")
         writer.line("%following = add nuw nsw i64 %number, 1")
@@ -205,34 +211,41 @@ class _Stage:
         cases = " ".join(f"i32 {number}, label %shape{number}" for number in range(1, len(self.shapes)))
         writer.line(f"switch i32 %shape, label %shape0 [ {cases} ]")
 
-    def _fill_tables(self, writer: Writer, shape: Shape) -> None:
-        segments = self.shapes[shape]
-        position = 0
-        for use, body in enumerate(shape):
-            columns = [self.words(segment[use]) for segment in segments]
-            for word in range(self._table_size(body)):
-                self._fill_word(writer, use, word, position, [column[word] for column in columns])
-                position += 1
-
-    def _fill_word(self, writer: Writer, use: int, word: int, position: int, sources: Sequence[int]) -> None:
-        """Copy one word; `sources` are the words that the segments of this shape may name here."""
-        narrow_at = _element(writer, "i32", Value("%words", "ptr"), integer(position, "i64"))
+    def _fill_tables(self, writer: Writer, shape: Shape, number: int) -> None:
+        """Copy the words of all bodies, one after another, from where the constant array says: a loop."""
+        sources = [word for segment in self.shapes[shape] for use in segment for word in self.words(use)]
+        count = sum(map(self._table_size, shape))
+        if not count:
+            return
+        near = [word < 0 for word in sources]
+        table = Value("%arrays_end" if all(near) else "%table", "ptr")
+        position, following = Value(f"%word{number}", "i64"), Value(f"%word{number}_next", "i64")
+        before = writer.label
+        writer.line(f"br label %fill{number}")
+        writer.start(f"fill{number}")
+        writer.line(f"{position.text} = phi i64 [ 0, %{before} ], [ {following.text}, %fill{number} ]")
+        narrow_at = _element(writer, "i32", Value("%words", "ptr"), position)
         narrow = writer.emit("i32", f"load i32, {narrow_at}, align 4")
         source = writer.emit("i64", f"sext {narrow} to i64")
-        near = [number < 0 for number in sources]
-        table = Value("%arrays_end" if all(near) else "%table", "ptr")
         if any(near) and not all(near):
             is_near = writer.compare("icmp slt", source, integer(0, "i64"))
             table = writer.select(is_near, Value("%arrays_end", "ptr"), table)
         value_at = _element(writer, "i64", table, source)
         value = writer.emit("i64", f"load i64, {value_at}, align 8")
-        place = _element(writer, "i64", Value(f"%table{use}", "ptr"), integer(word, "i64"))
+        place = _element(writer, "i64", Value("%tables", "ptr"), position)
         writer.line(f"store {value}, {place}, align 8")
+        writer.line(f"{following.text} = add nuw nsw {position}, 1")
+        more = writer.compare("icmp slt", following, integer(count, "i64"))
+        writer.line(f"br {more}, label %fill{number}, label %filled{number}")
+        writer.start(f"filled{number}")
 
     def _calls(self, writer: Writer, shape: Shape, number: int) -> None:
+        ends = list(accumulate(map(self._table_size, shape)))
+        tables = [_element(writer, "i64", Value("%tables", "ptr"), integer(end, "i64")) for end in (0, *ends[:-1])]
+
         def call(use: int, begin: str, end: str) -> None:
             name = _body_name(self.program, shape[use])
-            writer.line(f"call void @{name}(ptr %table{use}, i64 {begin}, i64 {end})")
+            writer.line(f"call void @{name}({tables[use]}, i64 {begin}, i64 {end})")
 
         if len(shape) == 1:
             call(0, "%low", "%high")

@@ -145,7 +145,7 @@ def execute(
     part: tuple[int, int] | None = None,
 ) -> None:  # fmt: skip
     """Compile for this machine and run; arrays change in place."""
-    code = load(emit_object(render(program, target), target, for_jit=True), (program.name,))
+    code = load(emit_object(render(program, target), target), (program.name,))
     words = [a.ctypes.data for a in arrays] + list(values)
     table = ctypes.create_string_buffer(struct.pack(f"<{len(words)}q", *words))
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(code.addresses[program.name])

@@ -14,7 +14,7 @@ from gradlet.codegen.launch import lower_launch
 from gradlet.device.common.llvm import emit_object
 from gradlet.device.cpu.jit import load
 from gradlet.device.cpu.target import host_target
-from gradlet.render.llvmlaunch import render, stage_name
+from gradlet.render.llvmlaunch import entries_name, render, stage_name
 from gradlet.target.target import AVX2, NEON, NVPTX
 from tests.codegen import launches
 from tests.codegen.launches import Launch
@@ -34,7 +34,7 @@ def test_any_cut_of_a_stage_gives_the_same(make: Callable[[], Launch]) -> None:
     target = host_target()
     program = lower_launch(case.sink, target)
     names = tuple(stage_name(program, number) for number in range(len(program.stages)))
-    code = load(emit_object(render(program, target), target, for_jit=True), (program.name, *names))
+    code = load(emit_object(render(program, target), target), (program.name, *names))
     arrays = launches.copies(case)
     words = struct.pack(f"<{len(arrays) + len(case.variables)}q", *[a.ctypes.data for a in arrays], *case.variables)
     table = ctypes.create_string_buffer(words)
@@ -65,6 +65,18 @@ def test_many_segments_are_no_more_code_than_few() -> None:
     assert all("constant [" in line or "_stage0(ptr %table, i64 0" in line for line in different)
 
 
+def test_a_loader_finds_every_function_in_one_array() -> None:
+    case = launches.mixed()
+    target = host_target()
+    program = lower_launch(case.sink, target)
+    names = (program.name, *(stage_name(program, number) for number in range(len(program.stages))))
+    code = emit_object(render(program, target), target)
+    one_by_one, at_once = load(code, names), load(code, names, entries_name(program))
+    assert list(at_once.addresses) == list(one_by_one.addresses)
+    first, again = (list(loaded.addresses.values()) for loaded in (one_by_one, at_once))
+    assert [a - first[0] for a in first] == [a - again[0] for a in again]
+
+
 def test_equal_segments_share_their_code_and_regions_have_their_own() -> None:
     text = render(lower_launch(launches.mixed().sink, AVX2), AVX2)
     stage = text[text.index("define void @mixed_stage0") :]
@@ -75,12 +87,16 @@ def test_equal_segments_share_their_code_and_regions_have_their_own() -> None:
 
 
 def test_a_word_is_looked_for_where_some_segment_has_it() -> None:
-    """In scratch, in memory, or in either where segments of one shape differ."""
+    """One loop copies all words of a shape; it asks where a word lies only where that differs."""
     text = render(lower_launch(launches.ping_pong().sink, AVX2), AVX2)
     stage = text[text.index("define void @ping_pong_stage0") :]
     stage = stage[: stage.index("\n}")]
-    assert stage.count("select i1 %v") == 2  # what the first use writes, and the second reads
-    assert stage.count("ptr %arrays_end, i64 %v") == 2  # what the second use writes, and the third reads
+    assert stage.count("select i1 %v") == 1
+    assert stage.count("ptr %arrays_end, ptr %table") == 1
+    text = render(lower_launch(launches.pack().sink, AVX2), AVX2)
+    stage = text[text.index("define void @pack_stage0") :]
+    stage = stage[: stage.index("\n}")]
+    assert "arrays_end" not in stage
 
 
 def test_the_text_depends_on_the_launch_alone() -> None:

@@ -20,9 +20,13 @@ _numbers: Final = count()
 class Loaded:
     """Functions of one object file in memory. Dropping it unloads them."""
 
-    def __init__(self, tracker: Any, names: tuple[str, ...]) -> None:
+    def __init__(self, tracker: Any, names: tuple[str, ...], entries: str) -> None:
         self._tracker = tracker
-        self.addresses: dict[str, int] = {name: int(tracker[name]) for name in names}
+        if entries:
+            found = (ctypes.c_uint64 * len(names)).from_address(tracker[entries])
+            self.addresses: dict[str, int] = dict(zip(names, found, strict=True))
+        else:
+            self.addresses = {name: int(tracker[name]) for name in names}
 
     def keep_forever(self) -> None:
         """Never unload: threads may be inside when the interpreter ends."""
@@ -46,22 +50,29 @@ def _jit() -> Any:
         if found:
             llvm.load_library_permanently(found)
     target = host_target()
-    jit = llvm.create_lljit_compiler(target_machine(target.triple, target.cpu, target.features, True))
+    machine = target_machine(target.triple, target.cpu, target.features)
+    jit = llvm.create_lljit_compiler(machine, use_jit_link=True)
     jit._owned = True  # never torn down: code may still run while the interpreter ends
     return jit
 
 
-def load(code: bytes, names: tuple[str, ...]) -> Loaded:
+def load(code: bytes, names: tuple[str, ...], entries: str = "") -> Loaded:
     """Link object code and look up its functions.
+
+    Args:
+        code: an object file.
+        names: of its functions.
+        entries: an array in the code that holds the addresses of just these functions: to look one name up takes the
+            linker as long as all the rest of a small kernel.
 
     Raises:
         RenderError: the code needs a symbol that this process lacks, or is not object code.
     """
     with LOCK:
         builder = binding().JITLibraryBuilder().add_object_img(code).add_current_process()
-        for name in names:
+        for name in (entries,) if entries else names:
             builder.export_symbol(name)
         try:
-            return Loaded(builder.link(_jit(), f"kernel{next(_numbers)}"), names)
+            return Loaded(builder.link(_jit(), f"kernel{next(_numbers)}"), names, entries)
         except RuntimeError as error:
             raise RenderError(f"cannot load {', '.join(names)}: {error}") from None

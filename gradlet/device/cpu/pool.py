@@ -352,7 +352,7 @@ def _object_code() -> bytes:
         triple=target.triple, max_workers=MAX_WORKERS, futex=futex, gettid=gettid, pause=pause,
         declare_pause=declare_pause, spins=SPINS, header=HEADER_WORDS,
     )  # fmt: skip
-    return emit_object(source, target, for_jit=True)
+    return emit_object(source, target)
 
 
 class Pool:

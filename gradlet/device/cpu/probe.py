@@ -171,7 +171,7 @@ class Machine:
         self.target = target
         self.threads = target.cores if pool.is_supported() else 1
         names = ("probe_empty", "probe_copy", "probe_sum")
-        self.code: Loaded = load(emit_object(source_text(target), target, for_jit=True), names)
+        self.code: Loaded = load(emit_object(source_text(target), target), names)
         self._pool = pool.pool_of(self.threads) if self.threads > 1 else None
 
     def measure(self) -> Facts:

@@ -17,7 +17,7 @@ from gradlet.device.cpu.jit import Loaded, load
 from gradlet.device.cpu.parts import Segment, cut, kernel_segment, launch_segments
 from gradlet.device.cpu.target import host_target, usable_cores
 from gradlet.graph.program import AnyProgram, LinearProgram
-from gradlet.render.llvmlaunch import render, stage_name
+from gradlet.render.llvmlaunch import entries_name, render, stage_name
 from gradlet.runtime import diskcache
 from gradlet.runtime.buffer import Buffer
 from gradlet.target.target import Target
@@ -137,6 +137,13 @@ def stage_functions(program: AnyProgram) -> list[str]:
     return [stage_name(program, number) for number in range(len(program.stages))]
 
 
+def link(code: bytes, program: AnyProgram) -> Loaded:
+    """The functions of a kernel or a launch, in this process."""
+    if isinstance(program, LinearProgram):
+        return load(code, (program.name,))
+    return load(code, (program.name, *stage_functions(program)), entries_name(program))
+
+
 _thread_count: dict[int, int] = {}
 
 
@@ -171,14 +178,18 @@ class CpuBackend:
         """LLVM IR of a kernel or a launch."""
         return render(program, self.target)
 
+    def cache_name(self, source: str) -> str:
+        """The name of this source's object code in the cache on disk."""
+        return diskcache.key(source, self.target.key, llvm.version())
+
     def compile(self, program: AnyProgram) -> bytes:
         """Object code of a kernel or a launch."""
         target = self.target
         source = render(program, target)
-        name = diskcache.key(source, target.key, llvm.version(), f"level {llvm.CODEGEN_LEVEL}")
+        name = self.cache_name(source)
         code = diskcache.get(name)
         if code is None:
-            code = llvm.emit_object(source, target, for_jit=True)
+            code = llvm.emit_object(source, target)
             diskcache.put(name, code)
         elif events.active():
             events.emit(events.CacheHit("disk", program.name))
@@ -186,7 +197,7 @@ class CpuBackend:
 
     def load(self, name: str, code: bytes, program: AnyProgram) -> CpuProgram:
         """Link the kernel or the launch into this process."""
-        return CpuProgram(load(code, tuple(dict.fromkeys((name, *stage_functions(program))))), program)
+        return CpuProgram(link(code, program), program)
 
 
 def open_backend(name: str) -> CpuBackend:

@@ -38,7 +38,7 @@ class Counting:
         build.store(out, i, build.load(out, i) + 1)
         build.end(i)
         target = host_target()
-        self.code: Loaded = load(emit_object(render(build.program(), target), target, for_jit=True), ("count",))
+        self.code: Loaded = load(emit_object(render(build.program(), target), target), ("count",))
         self.counts = np.zeros(grid, np.int32)
         self.table = ctypes.c_int64(self.counts.ctypes.data)
         self.header = (self.code.addresses["count"], grid, parts, 0, ctypes.addressof(self.table))

@@ -7,31 +7,35 @@
 row_sums:
 	s_load_b128 s[0:3], s[4:5], 0x0
 	v_mov_b32_e32 v0, 0
-	s_mul_i32 s8, s13, 0x190
-	s_mul_hi_u32 s9, s13, 0x190
 	s_mov_b32 s6, s13
 	s_mov_b32 s7, 0
-	s_waitcnt lgkmcnt(0)
-	s_add_u32 s0, s0, s8
-	s_addc_u32 s1, s1, s9
 	s_mov_b64 s[8:9], 0
+	s_mul_hi_u32 s10, s13, 0x64
+	s_mul_i32 s11, s13, 0x64
 	.p2align	6
 .LBB0_1:
-	s_load_b32 s10, s[0:1], 0x0
-	s_load_b32 s11, s[2:3], 0x0
-	s_add_u32 s8, s8, 1
-	s_addc_u32 s9, s9, 0
-	s_add_u32 s2, s2, 4
-	v_cmp_gt_i64_e64 s12, 0x64, s[8:9]
-	s_addc_u32 s3, s3, 0
-	s_add_u32 s0, s0, 4
-	s_addc_u32 s1, s1, 0
-	s_and_b32 vcc_lo, exec_lo, s12
+	s_delay_alu instid0(SALU_CYCLE_1) | instskip(SKIP_1) | instid1(SALU_CYCLE_1)
+	s_add_u32 s12, s11, s8
+	s_addc_u32 s13, s10, s9
+	s_lshl_b64 s[12:13], s[12:13], 2
 	s_waitcnt lgkmcnt(0)
-	v_cmp_nlt_f32_e64 s13, s10, 0
-	s_delay_alu instid0(VALU_DEP_1) | instskip(NEXT) | instid1(VALU_DEP_1)
-	v_cndmask_b32_e64 v1, 0, s10, s13
-	v_fmac_f32_e32 v0, s11, v1
+	s_add_u32 s12, s0, s12
+	s_addc_u32 s13, s1, s13
+	s_lshl_b64 s[14:15], s[8:9], 2
+	s_load_b32 s16, s[12:13], 0x0
+	s_add_u32 s12, s2, s14
+	s_addc_u32 s13, s3, s15
+	s_add_u32 s8, s8, 1
+	s_load_b32 s12, s[12:13], 0x0
+	s_addc_u32 s9, s9, 0
+	s_delay_alu instid0(SALU_CYCLE_1) | instskip(SKIP_3) | instid1(VALU_DEP_1)
+	v_cmp_gt_i64_e64 s13, 0x64, s[8:9]
+	s_and_b32 vcc_lo, exec_lo, s13
+	s_waitcnt lgkmcnt(0)
+	v_cmp_nlt_f32_e64 s14, s16, 0
+	v_cndmask_b32_e64 v1, 0, s16, s14
+	s_delay_alu instid0(VALU_DEP_1)
+	v_fmac_f32_e32 v0, s12, v1
 	s_cbranch_vccnz .LBB0_1
 	s_load_b64 s[0:1], s[4:5], 0x10
 	s_lshl_b64 s[2:3], s[6:7], 2
@@ -62,7 +66,7 @@ row_sums:
 		.amdhsa_system_sgpr_workgroup_info 0
 		.amdhsa_system_vgpr_workitem_id 0
 		.amdhsa_next_free_vgpr 2
-		.amdhsa_next_free_sgpr 14
+		.amdhsa_next_free_sgpr 17
 		.amdhsa_reserve_vcc 1
 		.amdhsa_float_round_mode_32 0
 		.amdhsa_float_round_mode_16_64 0
@@ -90,7 +94,7 @@ row_sums:
 
 	.set row_sums.num_vgpr, 2
 	.set row_sums.num_agpr, 0
-	.set row_sums.numbered_sgpr, 14
+	.set row_sums.numbered_sgpr, 17
 	.set row_sums.num_named_barrier, 0
 	.set row_sums.private_seg_size, 0
 	.set row_sums.uses_vcc, 1
@@ -189,7 +193,7 @@ amdhsa.kernels:
     .max_flat_workgroup_size: 1
     .name:           row_sums
     .private_segment_fixed_size: 0
-    .sgpr_count:     16
+    .sgpr_count:     19
     .sgpr_spill_count: 0
     .symbol:         row_sums.kd
     .uses_dynamic_stack: false

@@ -30,9 +30,8 @@
 row_sums:
 	cmpq	%rdx, %rsi
 	jge	.LBB0_5
-	movq	8(%rdi), %rax
-	imulq	$400, %rsi, %rcx
-	addq	(%rdi), %rcx
+	movq	(%rdi), %rax
+	movq	8(%rdi), %rcx
 	vmovdqa64	.LCPI0_0(%rip), %zmm0
 	movq	16(%rdi), %rdi
 	vmovdqa64	.LCPI0_1(%rip), %zmm1
@@ -40,23 +39,28 @@ row_sums:
 	vxorps	%xmm3, %xmm3, %xmm3
 	.p2align	4
 .LBB0_2:
-	xorl	%r8d, %r8d
+	imulq	$100, %rsi, %r8
 	xorl	%r9d, %r9d
 	vxorps	%xmm4, %xmm4, %xmm4
 	.p2align	4
 .LBB0_3:
-	vpbroadcastq	%r8, %zmm5
-	vpaddq	%zmm0, %zmm5, %zmm6
-	vpaddq	%zmm1, %zmm5, %zmm5
+	movq	%r9, %r10
+	shlq	$4, %r10
+	addq	%r8, %r10
+	vpbroadcastq	%r9, %zmm5
+	vpsllq	$4, %zmm5, %zmm5
+	vporq	%zmm0, %zmm5, %zmm6
+	vporq	%zmm1, %zmm5, %zmm5
 	vpcmpgtq	%zmm5, %zmm2, %k0
 	vpcmpgtq	%zmm6, %zmm2, %k1
 	kunpckbw	%k0, %k1, %k1
-	vmovups	(%rcx,%r8,4), %zmm5 {%k1} {z}
-	vmovups	(%rax,%r8,4), %zmm6 {%k1} {z}
+	vmovups	(%rax,%r10,4), %zmm5 {%k1} {z}
+	movq	%r9, %r10
+	shlq	$6, %r10
+	vmovups	(%rcx,%r10), %zmm6 {%k1} {z}
 	vmaxps	%zmm5, %zmm3, %zmm5
 	vfmadd231ps	%zmm5, %zmm6, %zmm4
 	incq	%r9
-	addq	$16, %r8
 	cmpq	$7, %r9
 	jl	.LBB0_3
 	vextractf64x4	$1, %zmm4, %ymm5
@@ -69,7 +73,6 @@ row_sums:
 	vaddss	%xmm5, %xmm4, %xmm4
 	vmovss	%xmm4, (%rdi,%rsi,4)
 	incq	%rsi
-	addq	$400, %rcx
 	cmpq	%rdx, %rsi
 	jl	.LBB0_2
 .LBB0_5:

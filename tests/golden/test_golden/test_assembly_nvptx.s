@@ -17,32 +17,33 @@
 {
 	.reg .pred 	%p<3>;
 	.reg .b32 	%r<6>;
-	.reg .b64 	%rd<10>;
+	.reg .b64 	%rd<13>;
 
-	ld.param.b64 	%rd2, [row_sums_param_2];
-	ld.param.b64 	%rd7, [row_sums_param_1];
-	ld.param.b64 	%rd3, [row_sums_param_0];
+	ld.param.b64 	%rd4, [row_sums_param_2];
+	ld.param.b64 	%rd3, [row_sums_param_1];
+	ld.param.b64 	%rd2, [row_sums_param_0];
 	mov.u32 	%r1, %ctaid.x;
 	cvt.u64.u32 	%rd1, %r1;
-	mul.wide.u32 	%rd4, %r1, 400;
-	add.s64 	%rd8, %rd3, %rd4;
 	mov.b32 	%r5, 0f00000000;
-	mov.b64 	%rd9, 0;
+	mov.b64 	%rd12, 0;
 $L__BB0_1:
 	.pragma "nounroll";
-	ld.global.b32 	%r2, [%rd8];
-	ld.global.b32 	%r3, [%rd7];
+	mad.lo.s64 	%rd5, %rd1, 100, %rd12;
+	shl.b64 	%rd6, %rd5, 2;
+	add.s64 	%rd7, %rd2, %rd6;
+	ld.global.b32 	%r2, [%rd7];
+	shl.b64 	%rd8, %rd12, 2;
+	add.s64 	%rd9, %rd3, %rd8;
+	ld.global.b32 	%r3, [%rd9];
 	setp.lt.f32 	%p1, %r2, 0f00000000;
 	selp.f32 	%r4, 0f00000000, %r2, %p1;
 	fma.rn.f32 	%r5, %r4, %r3, %r5;
-	add.s64 	%rd9, %rd9, 1;
-	add.s64 	%rd8, %rd8, 4;
-	add.s64 	%rd7, %rd7, 4;
-	setp.lt.s64 	%p2, %rd9, 100;
+	add.s64 	%rd12, %rd12, 1;
+	setp.lt.s64 	%p2, %rd12, 100;
 	@%p2 bra 	$L__BB0_1;
-	shl.b64 	%rd5, %rd1, 2;
-	add.s64 	%rd6, %rd2, %rd5;
-	st.global.b32 	[%rd6], %r5;
+	shl.b64 	%rd10, %rd1, 2;
+	add.s64 	%rd11, %rd4, %rd10;
+	st.global.b32 	[%rd11], %r5;
 	ret;
 
 }

@@ -4,6 +4,7 @@ target triple = "x86_64-unknown-linux-gnu"
 @mixed_stage0_words = internal constant [8 x i32] [i32 3, i32 4, i32 -1, i32 2, i32 1, i32 -1, i32 5, i32 6]
 @mixed_stage1_segments = internal constant [1 x { i64, i32, i32 }] [{ i64, i32, i32 } { i64 1, i32 0, i32 0 }]
 @mixed_stage1_words = internal constant [4 x i32] [i32 0, i32 1, i32 3, i32 5]
+@mixed_entries = constant [3 x ptr] [ptr @mixed, ptr @mixed_stage0, ptr @mixed_stage1]
 
 define internal void @mixed_body0(ptr noalias readonly %table, i64 %begin, i64 %end) #1 {
 entry:
@@ -164,8 +165,7 @@ entry:
   %place0 = getelementptr inbounds ptr, ptr %arrays, i64 0
   store ptr %scratch0, ptr %place0, align 8
   %arrays_end = getelementptr inbounds ptr, ptr %arrays, i64 1
-  %table0 = alloca [2 x i64], align 8
-  %table1 = alloca [2 x i64], align 8
+  %tables = alloca [4 x i64], align 8
   %any = icmp slt i64 %begin, %end
   br i1 %any, label %segment, label %out
 segment:
@@ -189,57 +189,48 @@ inside:
   %shape = load i32, ptr %shape_at, align 4
   switch i32 %shape, label %shape0 [ i32 1, label %shape1 ]
 shape0:
-  %a1 = getelementptr inbounds i32, ptr %words, i64 0
+  br label %fill0
+fill0:
+  %word0 = phi i64 [ 0, %shape0 ], [ %word0_next, %fill0 ]
+  %a1 = getelementptr inbounds i32, ptr %words, i64 %word0
   %v2 = load i32, ptr %a1, align 4
   %v3 = sext i32 %v2 to i64
   %a4 = getelementptr inbounds i64, ptr %table, i64 %v3
   %v5 = load i64, ptr %a4, align 8
-  %a6 = getelementptr inbounds i64, ptr %table0, i64 0
+  %a6 = getelementptr inbounds i64, ptr %tables, i64 %word0
   store i64 %v5, ptr %a6, align 8
-  %a7 = getelementptr inbounds i32, ptr %words, i64 1
-  %v8 = load i32, ptr %a7, align 4
-  %v9 = sext i32 %v8 to i64
-  %a10 = getelementptr inbounds i64, ptr %table, i64 %v9
-  %v11 = load i64, ptr %a10, align 8
-  %a12 = getelementptr inbounds i64, ptr %table0, i64 1
-  store i64 %v11, ptr %a12, align 8
-  call void @mixed_body2(ptr %table0, i64 %low, i64 %high)
+  %word0_next = add nuw nsw i64 %word0, 1
+  %v7 = icmp slt i64 %word0_next, 2
+  br i1 %v7, label %fill0, label %filled0
+filled0:
+  %a8 = getelementptr inbounds i64, ptr %tables, i64 0
+  call void @mixed_body2(ptr %a8, i64 %low, i64 %high)
   br label %next
 shape1:
-  %a13 = getelementptr inbounds i32, ptr %words, i64 0
-  %v14 = load i32, ptr %a13, align 4
-  %v15 = sext i32 %v14 to i64
-  %a16 = getelementptr inbounds i64, ptr %arrays_end, i64 %v15
-  %v17 = load i64, ptr %a16, align 8
-  %a18 = getelementptr inbounds i64, ptr %table0, i64 0
-  store i64 %v17, ptr %a18, align 8
-  %a19 = getelementptr inbounds i32, ptr %words, i64 1
-  %v20 = load i32, ptr %a19, align 4
-  %v21 = sext i32 %v20 to i64
-  %a22 = getelementptr inbounds i64, ptr %table, i64 %v21
-  %v23 = load i64, ptr %a22, align 8
-  %a24 = getelementptr inbounds i64, ptr %table0, i64 1
-  store i64 %v23, ptr %a24, align 8
-  %a25 = getelementptr inbounds i32, ptr %words, i64 2
-  %v26 = load i32, ptr %a25, align 4
-  %v27 = sext i32 %v26 to i64
-  %a28 = getelementptr inbounds i64, ptr %table, i64 %v27
-  %v29 = load i64, ptr %a28, align 8
-  %a30 = getelementptr inbounds i64, ptr %table1, i64 0
-  store i64 %v29, ptr %a30, align 8
-  %a31 = getelementptr inbounds i32, ptr %words, i64 3
-  %v32 = load i32, ptr %a31, align 4
-  %v33 = sext i32 %v32 to i64
-  %a34 = getelementptr inbounds i64, ptr %arrays_end, i64 %v33
-  %v35 = load i64, ptr %a34, align 8
-  %a36 = getelementptr inbounds i64, ptr %table1, i64 1
-  store i64 %v35, ptr %a36, align 8
+  br label %fill1
+fill1:
+  %word1 = phi i64 [ 0, %shape1 ], [ %word1_next, %fill1 ]
+  %a9 = getelementptr inbounds i32, ptr %words, i64 %word1
+  %v10 = load i32, ptr %a9, align 4
+  %v11 = sext i32 %v10 to i64
+  %v12 = icmp slt i64 %v11, 0
+  %v13 = select i1 %v12, ptr %arrays_end, ptr %table
+  %a14 = getelementptr inbounds i64, ptr %v13, i64 %v11
+  %v15 = load i64, ptr %a14, align 8
+  %a16 = getelementptr inbounds i64, ptr %tables, i64 %word1
+  store i64 %v15, ptr %a16, align 8
+  %word1_next = add nuw nsw i64 %word1, 1
+  %v17 = icmp slt i64 %word1_next, 4
+  br i1 %v17, label %fill1, label %filled1
+filled1:
+  %a18 = getelementptr inbounds i64, ptr %tables, i64 0
+  %a19 = getelementptr inbounds i64, ptr %tables, i64 2
   br label %block1
 block1:
-  %p1 = phi i64 [ %low, %shape1 ], [ %p1_next, %block1 ]
+  %p1 = phi i64 [ %low, %filled1 ], [ %p1_next, %block1 ]
   %p1_next = add nuw nsw i64 %p1, 1
-  call void @mixed_body0(ptr %table0, i64 %p1, i64 %p1_next)
-  call void @mixed_body1(ptr %table1, i64 %p1, i64 %p1_next)
+  call void @mixed_body0(ptr %a18, i64 %p1, i64 %p1_next)
+  call void @mixed_body1(ptr %a19, i64 %p1, i64 %p1_next)
   %again1 = icmp slt i64 %p1_next, %high
   br i1 %again1, label %block1, label %next
 next:
@@ -252,7 +243,7 @@ out:
 
 define void @mixed_stage1(ptr noalias readonly %table, i64 %begin, i64 %end) #0 {
 entry:
-  %table0 = alloca [4 x i64], align 8
+  %tables = alloca [4 x i64], align 8
   %any = icmp slt i64 %begin, %end
   br i1 %any, label %segment, label %out
 segment:
@@ -274,35 +265,22 @@ inside:
   %words = getelementptr inbounds i32, ptr @mixed_stage1_words, i32 %offset
   br label %shape0
 shape0:
-  %a1 = getelementptr inbounds i32, ptr %words, i64 0
+  br label %fill0
+fill0:
+  %word0 = phi i64 [ 0, %shape0 ], [ %word0_next, %fill0 ]
+  %a1 = getelementptr inbounds i32, ptr %words, i64 %word0
   %v2 = load i32, ptr %a1, align 4
   %v3 = sext i32 %v2 to i64
   %a4 = getelementptr inbounds i64, ptr %table, i64 %v3
   %v5 = load i64, ptr %a4, align 8
-  %a6 = getelementptr inbounds i64, ptr %table0, i64 0
+  %a6 = getelementptr inbounds i64, ptr %tables, i64 %word0
   store i64 %v5, ptr %a6, align 8
-  %a7 = getelementptr inbounds i32, ptr %words, i64 1
-  %v8 = load i32, ptr %a7, align 4
-  %v9 = sext i32 %v8 to i64
-  %a10 = getelementptr inbounds i64, ptr %table, i64 %v9
-  %v11 = load i64, ptr %a10, align 8
-  %a12 = getelementptr inbounds i64, ptr %table0, i64 1
-  store i64 %v11, ptr %a12, align 8
-  %a13 = getelementptr inbounds i32, ptr %words, i64 2
-  %v14 = load i32, ptr %a13, align 4
-  %v15 = sext i32 %v14 to i64
-  %a16 = getelementptr inbounds i64, ptr %table, i64 %v15
-  %v17 = load i64, ptr %a16, align 8
-  %a18 = getelementptr inbounds i64, ptr %table0, i64 2
-  store i64 %v17, ptr %a18, align 8
-  %a19 = getelementptr inbounds i32, ptr %words, i64 3
-  %v20 = load i32, ptr %a19, align 4
-  %v21 = sext i32 %v20 to i64
-  %a22 = getelementptr inbounds i64, ptr %table, i64 %v21
-  %v23 = load i64, ptr %a22, align 8
-  %a24 = getelementptr inbounds i64, ptr %table0, i64 3
-  store i64 %v23, ptr %a24, align 8
-  call void @mixed_body3(ptr %table0, i64 %low, i64 %high)
+  %word0_next = add nuw nsw i64 %word0, 1
+  %v7 = icmp slt i64 %word0_next, 4
+  br i1 %v7, label %fill0, label %filled0
+filled0:
+  %a8 = getelementptr inbounds i64, ptr %tables, i64 0
+  call void @mixed_body3(ptr %a8, i64 %low, i64 %high)
   br label %next
 next:
   %following = add nuw nsw i64 %number, 1

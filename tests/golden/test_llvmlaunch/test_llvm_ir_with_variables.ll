@@ -2,6 +2,7 @@ target triple = "x86_64-unknown-linux-gnu"
 
 @variables_stage0_segments = internal constant [2 x { i64, i32, i32 }] [{ i64, i32, i32 } { i64 1, i32 0, i32 0 }, { i64, i32, i32 } { i64 2, i32 0, i32 4 }]
 @variables_stage0_words = internal constant [8 x i32] [i32 0, i32 2, i32 3, i32 4, i32 1, i32 2, i32 4, i32 3]
+@variables_entries = constant [2 x ptr] [ptr @variables, ptr @variables_stage0]
 
 define internal void @variables_body0(ptr noalias readonly %table, i64 %begin, i64 %end) #1 {
 entry:
@@ -59,7 +60,7 @@ entry:
 
 define void @variables_stage0(ptr noalias readonly %table, i64 %begin, i64 %end) #0 {
 entry:
-  %table0 = alloca [4 x i64], align 8
+  %tables = alloca [4 x i64], align 8
   %any = icmp slt i64 %begin, %end
   br i1 %any, label %segment, label %out
 segment:
@@ -81,35 +82,22 @@ inside:
   %words = getelementptr inbounds i32, ptr @variables_stage0_words, i32 %offset
   br label %shape0
 shape0:
-  %a1 = getelementptr inbounds i32, ptr %words, i64 0
+  br label %fill0
+fill0:
+  %word0 = phi i64 [ 0, %shape0 ], [ %word0_next, %fill0 ]
+  %a1 = getelementptr inbounds i32, ptr %words, i64 %word0
   %v2 = load i32, ptr %a1, align 4
   %v3 = sext i32 %v2 to i64
   %a4 = getelementptr inbounds i64, ptr %table, i64 %v3
   %v5 = load i64, ptr %a4, align 8
-  %a6 = getelementptr inbounds i64, ptr %table0, i64 0
+  %a6 = getelementptr inbounds i64, ptr %tables, i64 %word0
   store i64 %v5, ptr %a6, align 8
-  %a7 = getelementptr inbounds i32, ptr %words, i64 1
-  %v8 = load i32, ptr %a7, align 4
-  %v9 = sext i32 %v8 to i64
-  %a10 = getelementptr inbounds i64, ptr %table, i64 %v9
-  %v11 = load i64, ptr %a10, align 8
-  %a12 = getelementptr inbounds i64, ptr %table0, i64 1
-  store i64 %v11, ptr %a12, align 8
-  %a13 = getelementptr inbounds i32, ptr %words, i64 2
-  %v14 = load i32, ptr %a13, align 4
-  %v15 = sext i32 %v14 to i64
-  %a16 = getelementptr inbounds i64, ptr %table, i64 %v15
-  %v17 = load i64, ptr %a16, align 8
-  %a18 = getelementptr inbounds i64, ptr %table0, i64 2
-  store i64 %v17, ptr %a18, align 8
-  %a19 = getelementptr inbounds i32, ptr %words, i64 3
-  %v20 = load i32, ptr %a19, align 4
-  %v21 = sext i32 %v20 to i64
-  %a22 = getelementptr inbounds i64, ptr %table, i64 %v21
-  %v23 = load i64, ptr %a22, align 8
-  %a24 = getelementptr inbounds i64, ptr %table0, i64 3
-  store i64 %v23, ptr %a24, align 8
-  call void @variables_body0(ptr %table0, i64 %low, i64 %high)
+  %word0_next = add nuw nsw i64 %word0, 1
+  %v7 = icmp slt i64 %word0_next, 4
+  br i1 %v7, label %fill0, label %filled0
+filled0:
+  %a8 = getelementptr inbounds i64, ptr %tables, i64 0
+  call void @variables_body0(ptr %a8, i64 %low, i64 %high)
   br label %next
 next:
   %following = add nuw nsw i64 %number, 1
