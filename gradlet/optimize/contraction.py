@@ -12,6 +12,7 @@ from gradlet.optimize.analysis import Access, KernelFacts, range_size, size_boun
 from gradlet.optimize.plan import Plan
 
 MAX_COPIES = 256  # multiply-adds written out in one loop body
+FAR_ROWS = 4  # rows of a matrix that meet a vector at once, each a quarter of the matrix from the next
 SMALL_RANGE = 5  # reduce ranges up to this size (filter taps) are written out
 
 
@@ -151,6 +152,8 @@ def _lane_cost(facts: KernelFacts, plan: Plan, loop: UOp, loads: list[Access], s
 
 def _plan_tile(facts: KernelFacts, plan: Plan, found: Contraction) -> None:
     along_reduce = found.vector in found.reduce.src[1:]
+    if along_reduce and found.columns is None and found.rows is not None and _walk_far_rows(plan, found, found.rows):
+        return
     shape = _choose_tile(plan, found, along_reduce)
     _keep_streams_short(facts, plan, found, along_reduce)
     lanes = plan.fitting_lanes(plan.lanes_for(found.vector), plan.size(found.vector))
@@ -163,6 +166,20 @@ def _plan_tile(facts: KernelFacts, plan: Plan, found: Contraction) -> None:
     if found.rows is not None:
         plan.unroll(found.rows, shape.rows)
     _write_out_taps(plan, found, shape)
+
+
+def _walk_far_rows(plan: Plan, found: Contraction, rows: UOp) -> bool:
+    """A matrix times a vector waits for memory: few rows at once, two vectors of each, and every row follows another.
+
+    Rows next to one another are as far apart as a row is long, often a power of two: more of them than the near cache
+    has places for such addresses throw each other out, and each begins with memory that nothing has asked for yet.
+    """
+    lanes = plan.lanes_for(found.vector)
+    if plan.size(rows) < 4 * FAR_ROWS or range_size(rows) is None or plan.size(found.vector) < 4 * lanes:
+        return False
+    plan.vectorize(found.vector, 2 * lanes)
+    plan.unroll_far(rows, FAR_ROWS)
+    return True
 
 
 def _choose_tile(plan: Plan, found: Contraction, along_reduce: bool) -> Tile:

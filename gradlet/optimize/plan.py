@@ -114,6 +114,17 @@ class Plan:
         self._copies[loop] = self._copies.get(loop, 1) * amount
         self._blocks[loop] = -(-size // amount)
 
+    def unroll_far(self, loop: UOp, streams: int) -> None:
+        """`streams` iterations far from one another side by side: memory is walked in as many runs without gaps."""
+        size = self.blocks(loop)
+        amount = -(-size // streams)
+        number = self.number(loop)
+        inner = self._split(OptKind.SPLIT, number, size, amount, self.tail(loop, amount), is_fixed(loop))
+        self._split(OptKind.UNROLL, number, streams, streams, Tail.EXACT)
+        self._numbers[loop] = inner
+        self._copies[loop] = self._copies.get(loop, 1) * streams
+        self._blocks[loop] = amount
+
     def vector_block(self, loop: UOp, lanes: int, copies: int) -> None:
         """A block of `copies` vectors side by side along a range."""
         if copies < 2:

@@ -149,3 +149,26 @@ def test_odd_sizes(part: int) -> None:
         m, n, k = (chance.choice((1, 2, 3, 7, 16, 17, 31, 33)) for _ in range(3))
         kernel = sum_of_products(m, n, k, chance.randint(1, 3), chance.randint(1, 3), chance.random() < 0.5)
         check_linear(kernel, chance.choice((AVX512, AVX2, SSE)))
+
+
+def matrix_times_vector(m: int, k: int, narrow: bool) -> Kernel:
+    b = Builder()
+    i, along = b.range(m), b.reduce_range(k)
+    dtype = dtypes.int8 if narrow else dtypes.float32
+    row = b.load(b.param(1, m * k, dtype), i * k + along)
+    value = b.reduce(Op.ADD, row.cast(dtypes.float32) * b.load(b.param(2, k), along), along)
+    b.store(b.param(0, m), i, value)
+    a = np.random.default_rng(m).integers(-128, 128, (m, k)).astype(np.int8) if narrow else kernels.random(m, k)
+    x = kernels.random(k, seed=1)
+    want = (a.astype(np.float64) @ x).astype(np.float32)
+    return Kernel(b.sink("gemv"), [np.zeros(m, np.float32), a, x], {0: want})
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize(("m", "k"), [(64, 80), (18, 67), (17, 64), (15, 64), (33, 40), (64, 9)])
+def test_rows_that_meet_a_vector_are_far_apart(m: int, k: int, narrow: bool) -> None:
+    kernel = matrix_times_vector(m, k, narrow)
+    opts = heuristic.choose(kernel.sink, AVX2)
+    far = [o for o in opts if o.kind is OptKind.SPLIT and o.axis == 0]
+    assert [o.amount for o in far] == ([-(-m // 4)] if m >= 16 and k >= 32 else [])
+    check_linear(kernel, AVX2)
