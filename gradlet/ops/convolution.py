@@ -189,15 +189,17 @@ class ConvolutionMixin(WindowMixin):
             )
         sides = sides_of(padding, spatial, what)
         batch, inside, outside = self.shape[0], self.shape[1] // groups, weight.shape[1]
-        view = source.reshape((batch, groups, 1, inside) + self.shape[2:] + (1,) * spatial)
-        view = view.expand((batch, groups, outside, inside) + self.shape[2:] + kernel)
+        carrier = accumulator(source.dtype)
+        # Channels are summed before elements are put in their places: most of what lies between those is zeros.
+        left = source.reshape((batch, groups, 1, inside) + (1,) * spatial + self.shape[2:])
+        left = left.expand((batch, groups, outside, inside) + kernel + self.shape[2:])
+        right = weight.reshape((1, groups, inside, outside) + kernel + (1,) * spatial).transpose(2, 3)
+        total = left.cast(carrier).mul(right.cast(carrier)).reduce_over(Op.ADD, (3,), False, what)
+        total = total.permute((0, 1, 2, *range(3 + spatial, 3 + 2 * spatial), *range(3, 3 + spatial)))
         for i in range(spatial):
             size = (self.shape[2 + i] - 1) * steps[i] + spread[i] * (kernel[i] - 1) + 1 + extra[i]
-            view = view.unwindow(4 + i, 4 + spatial + i, steps[i], spread[i], size)
-        right = weight.reshape((1, groups, inside, outside) + (1,) * spatial + kernel).transpose(2, 3)
-        carrier = accumulator(source.dtype)
-        axes = (3, *range(4 + spatial, 4 + 2 * spatial))
-        total = view.cast(carrier).mul(right.cast(carrier)).reduce_over(Op.ADD, axes, False, what)
+            total = total.unwindow(3 + i, 3 + spatial + i, steps[i], spread[i], size)
+        total = total.reduce_over(Op.ADD, tuple(range(3 + spatial, 3 + 2 * spatial)), False, what)
         result = total.cast(source.dtype).reshape((batch, groups * outside) + total.shape[3:])
         if any(before + after > size for size, (before, after) in zip(result.shape[2:], sides)):
             raise ShapeError(f"{what}: padding {sides} cuts off more than the result {result.shape[2:]} has")
