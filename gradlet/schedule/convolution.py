@@ -76,11 +76,41 @@ def _staged(node: UOp, target: Target) -> UOp | None:
         if cut is None:
             continue
         copy = _Copy(*_joined(*cut, roles), roles, target)
-        if copy.pays():
-            factors = [copy.factor(), _flipped(product.src[1 - which], turned)]
-            both = mk(Op.MUL, product.dtype, tuple(factors if which == 0 else factors[::-1]), None)
-            return mk(node.op, node.dtype, (both,), node.arg)
+        other = _flipped(product.src[1 - which], turned)
+        channels = _channels_last(other, axes[1 - which] - axes[which], roles, target) if copy.sums_pixels() else None
+        if channels is not None:
+            copy.broadcast = True
+            factors = [copy.factor() if copy.pays() else product.src[which], channels]
+        elif copy.pays():
+            factors = [copy.factor(), other]
+        else:
+            continue
+        both = mk(Op.MUL, product.dtype, tuple(factors if which == 0 else factors[::-1]), None)
+        return mk(node.op, node.dtype, (both,), node.arg)
     return None
+
+
+def _channels_last(factor: UOp, own: frozenset[int], roles: Roles, target: Target) -> UOp | None:
+    """The factor that a sum over pixels multiplies an image with, copied in strips of channels, if there are enough.
+
+    Lanes are channels then, and the image's elements are broadcast to them: it may be read at any stride.
+    """
+    source = factor.src[0] if factor.op is Op.EXPAND else factor
+    lanes = target.lanes(factor.dtype)
+    wide = [axis for axis in own if source.shape[axis] > 1]
+    if len(wide) != 1 or wide[0] in roles.reduced:
+        return None
+    (axis,) = wide
+    count = source.shape[axis]
+    strip = next((n * lanes for n in (4 if target.vector_registers >= 32 else 2, 1) if count % (n * lanes) == 0), 0)
+    if not strip:
+        return None
+    shape = source.shape
+    cut = reshape(source, (*shape[:axis], count // strip, strip, *shape[axis + 1 :]))
+    order = [axis, *[at for at in range(len(shape) + 1) if at not in (axis, axis + 1)], axis + 1]
+    stored = mk(Op.CONTIGUOUS, cut.dtype, (_permuted(cut, order),), None)
+    back = _permuted(stored, [order.index(at) for at in range(len(order))])
+    return expand_to(reshape(back, shape), factor.shape)
 
 
 def _plain(node: UOp) -> bool:
@@ -209,7 +239,12 @@ def _cut_apart(image: AffineView, roles: Roles) -> tuple[AffineView, dict[int, W
 
 
 class _Copy:
-    """The copy of one image, and what it is worth."""
+    """The copy of one image, and what it is worth.
+
+    Attributes:
+        apart: windows whose taps get planes of their own.
+        broadcast: its elements are broadcast, lanes run along the other factor: zeros are all it needs.
+    """
 
     def __init__(
         self, image: AffineView, windows: dict[int, Window], roles: Roles, target: Target
@@ -218,6 +253,7 @@ class _Copy:
         self.shape = image.shape
         self.lanes = target.lanes(image.dtype)
         self.apart = self.windows_apart()
+        self.broadcast = False
 
     # decisions
     @property
@@ -260,6 +296,11 @@ class _Copy:
         """From the first to the last element that is read along an axis."""
         return 1 + sum(by * (self.shape[axis] - 1) for axis, by in place.terms)
 
+    def sums_pixels(self) -> bool:
+        """Whether pixels are summed: the gradient of the weights."""
+        pixel = self.last_axis()
+        return pixel is not None and self.roles.summed(pixel)
+
     def pays(self) -> bool:
         """Whether the copy costs less than what it saves."""
         last = self.last
@@ -268,6 +309,8 @@ class _Copy:
         strided = any(by > 1 for axis, by in self.image.places[last].terms if self.is_lane(axis, last))
         padded = any(p.inside is not None for p in self.image.places)
         reuse = self.work / self.elements
+        if self.broadcast:
+            return padded and reuse >= MIN_REUSE
         if strided:
             return reuse >= MIN_STRIDED_REUSE
         return bool(self.windows) and (padded or bool(self.apart)) and reuse >= MIN_REUSE
@@ -313,13 +356,15 @@ class _Copy:
         """How much of an axis is copied: whole phases."""
         extent = self.extent(self.image.places[dim])
         window = self.windows.get(dim)
-        if window is None or dim in self.apart:
+        if window is None or dim in self.apart or self.broadcast:
             return extent
         return -(-extent // window.stride) * window.stride
 
     def phases(self, node: UOp) -> tuple[UOp, list[tuple[int, str]]]:
         """The image with each strided axis in phases, and each window apart in taps; each of its axes by its key."""
         keys: list[tuple[int, str]] = []
+        if self.broadcast:
+            return node, [(dim, "whole") for dim in range(len(self.image.places))]
         steps = []
         for dim, place in enumerate(self.image.places):
             alone = place.terms[0][1] if dim not in self.windows and place.terms else 1
@@ -347,6 +392,8 @@ class _Copy:
         """Where an axis of the copy stands: pixels of the last axis innermost, channels and phases outside of them."""
         dim, kind = key
         last = self.last
+        if kind == "whole":
+            return (0, at)
         if kind == "pixel" or dim == last:
             if dim == last and kind in ("pixel", "all"):
                 return (4, at)
@@ -385,9 +432,14 @@ class _Copy:
             window = self.windows.get(dim)
             if window is None:
                 axes.append(place.terms[0][0] if place.terms else None)
+                if self.broadcast and place.terms and place.terms[0][1] > 1:
+                    steps = StrideArg(tuple([place.terms[0][1] if n == at else 1 for n in range(len(node.shape))]))
+                    node = mk(Op.STRIDE, node.dtype, (node,), steps)
                 at += 1
                 continue
-            if dim not in self.apart:
+            if self.broadcast:
+                node = _slide(node, at, window, self.shape)
+            elif dim not in self.apart:
                 whole = node.shape[at] * node.shape[at + 1]
                 node = reshape(node, (*node.shape[:at], whole, *node.shape[at + 2 :]))
                 node = _slide(node, at, window, self.shape)
