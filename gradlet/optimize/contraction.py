@@ -163,8 +163,13 @@ def _plan_tile(facts: KernelFacts, plan: Plan, found: Contraction) -> None:
         plan.vector_block(found.vector, lanes, shape.vectors)
     if found.columns is not None:
         plan.unroll(found.columns, shape.columns)
+    rows = shape.rows
     if found.rows is not None:
-        plan.unroll(found.rows, shape.rows)
+        near = None if along_reduce else _near_rows(facts, plan, found, shape.rows)
+        if near is not None:
+            plan.unroll(near, plan.size(near))
+            rows //= plan.size(near)
+        plan.unroll(found.rows, rows)
     _write_out_taps(plan, found, shape)
 
 
@@ -213,6 +218,22 @@ def _waste(size: int, amount: int) -> float:
     """How much more is computed than needed when a range is cut into blocks; an uneven cut costs a little by itself."""
     blocks = -(-size // amount)
     return blocks * amount / size * (1.0 if size % amount == 0 else 1.02)
+
+
+def _near_rows(facts: KernelFacts, plan: Plan, found: Contraction, rows: int) -> UOp | None:
+    """A short range of rows that read the same cache lines (taps of a window): the tile's rows are all of its, and some
+    of the long range: fewer lines are read."""
+    outputs = [r for r in facts.ranges[found.reduce] if r.arg.kind is AxisKind.LOOP]
+    lanes = plan.lanes_for(found.vector)
+    for loop in sorted(outputs, key=lambda r: r.arg.number):
+        size = plan.size(loop)
+        if loop in (found.rows, found.columns, found.vector) or size < 2 or rows % size or range_size(loop) is None:
+            continue
+        loads = [a for a in facts.accesses if not a.is_store and loop in a.ranges and a.node in plan.below(found.reduce)]
+        steps = [facts.stride(a, loop) for a in loads]
+        if steps and all(step is not None and 0 < step * size <= lanes for step in steps):
+            return loop
+    return None
 
 
 def _write_out_taps(plan: Plan, found: Contraction, shape: Tile) -> None:
