@@ -14,6 +14,7 @@ from gradlet.optimize.plan import Plan
 MAX_COPIES = 256  # multiply-adds written out in one loop body
 FAR_ROWS = 4  # rows of a matrix that meet a vector at once, each a quarter of the matrix from the next
 SMALL_RANGE = 5  # reduce ranges up to this size (filter taps) are written out
+SCATTER = 24  # multiply-adds of a lane that storing it by itself costs
 
 
 class Contraction(NamedTuple):
@@ -99,13 +100,14 @@ def _analyse(facts: KernelFacts, plan: Plan, reduce: UOp) -> Contraction | None:
     loads = [a for a in facts.accesses if not a.is_store and a.node in plan.below(reduce)]
     stores = [a for a in facts.accesses if a.is_store and reduce in plan.below(a.node)]
     candidates: list[tuple[float, int, UOp]] = []
+    depth = math.prod(size_bound(r) for r in reduce.src[1:])
     for loop in sorted(outputs, key=lambda r: r.arg.number):
-        cost = _lane_cost(facts, plan, loop, loads, stores)
+        cost = _lane_cost(facts, plan, loop, loads, stores, depth)
         candidates.append((cost, -loop.arg.number, loop))
     if not (STRICT_FLOAT.value and reduce.dtype.is_float):
         for loop in reduce.src[1:]:
             if size_bound(loop) >= 8:
-                candidates.append((1.3 * _lane_cost(facts, plan, loop, loads, []), -loop.arg.number, loop))
+                candidates.append((1.3 * _lane_cost(facts, plan, loop, loads, [], depth), -loop.arg.number, loop))
     if not candidates:
         return None
     cost, _, vector = min(candidates, key=lambda c: c[:2])
@@ -132,7 +134,9 @@ def _largest(plan: Plan, loops: list[UOp]) -> UOp | None:
     return max(loops, key=lambda r: (plan.size(r), r.arg.number), default=None)
 
 
-def _lane_cost(facts: KernelFacts, plan: Plan, loop: UOp, loads: list[Access], stores: list[Access]) -> float:
+def _lane_cost(
+    facts: KernelFacts, plan: Plan, loop: UOp, loads: list[Access], stores: list[Access], depth: int
+) -> float:
     """Relative cost of taking `loop` as lanes: 1 when everything is contiguous and registers are full."""
     size = plan.size(loop)
     lanes = plan.fitting_lanes(plan.lanes_for(loop), size)
@@ -146,7 +150,7 @@ def _lane_cost(facts: KernelFacts, plan: Plan, loop: UOp, loads: list[Access], s
             cost += lanes
     for access in stores:
         if facts.stride(access, loop) not in (0, 1):
-            cost += 0.5
+            cost += min(0.5, SCATTER / depth)
     return cost / filled
 
 
@@ -229,7 +233,9 @@ def _near_rows(facts: KernelFacts, plan: Plan, found: Contraction, rows: int) ->
         size = plan.size(loop)
         if loop in (found.rows, found.columns, found.vector) or size < 2 or rows % size or range_size(loop) is None:
             continue
-        loads = [a for a in facts.accesses if not a.is_store and loop in a.ranges and a.node in plan.below(found.reduce)]
+        loads = [
+            a for a in facts.accesses if not a.is_store and loop in a.ranges and a.node in plan.below(found.reduce)
+        ]
         steps = [facts.stride(a, loop) for a in loads]
         if steps and all(step is not None and 0 < step * size <= lanes for step in steps):
             return loop

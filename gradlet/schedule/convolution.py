@@ -21,7 +21,7 @@ from math import prod
 from typing import Final
 
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import MOVEMENT, AxesArg, Op, PadArg, ShrinkArg, StrideArg, WindowArg
+from gradlet.ops.op import MOVEMENT, AxesArg, Op, PadArg, ReduceAxesArg, ShrinkArg, StrideArg, WindowArg
 from gradlet.schedule import moves
 from gradlet.schedule.affineviews import AffineView, Place, affine_view
 from gradlet.schedule.clean import find_devices, rebuild
@@ -34,6 +34,8 @@ COPY_CYCLES: Final = 1
 MIN_REUSE: Final = 32
 # A strided element is gathered: a copy gathers it once.
 MIN_STRIDED_REUSE: Final = 2
+# A part of fewer terms does not pay for its partial sum.
+MIN_PART: Final = 256
 # Vectors of pixels that a register tile takes.
 TILE_VECTORS: Final = 2
 
@@ -86,8 +88,52 @@ def _staged(node: UOp, target: Target) -> UOp | None:
         else:
             continue
         both = mk(Op.MUL, product.dtype, tuple(factors if which == 0 else factors[::-1]), None)
-        return mk(node.op, node.dtype, (both,), node.arg)
+        whole = mk(node.op, node.dtype, (both,), node.arg)
+        return whole if channels is None else _in_parts(whole, target)
     return None
+
+
+def _in_parts(node: UOp, target: Target) -> UOp:
+    """A sum over more pixels than a strip of channels has in the second cache, as partial sums and their sum."""
+    product = node.src[0]
+    depth = prod(product.shape[axis] for axis in node.arg.axes)
+    strip = target.lanes(product.dtype) * _strip_vectors(target) * product.dtype.itemsize
+    wanted = -(-depth * strip * 2 // target.l2_bytes)
+    parts = [1] * len(product.shape)
+    for axis in sorted(node.arg.axes):
+        size, left = product.shape[axis], -(-wanted // prod(parts))
+        if left > 1:
+            parts[axis] = next(n for n in range(min(left, size), size + 1) if size % n == 0)
+    if prod(parts) == 1 or depth // prod(parts) < MIN_PART:
+        return node
+
+    def cut(shape: Sequence[int]) -> tuple[int, ...]:
+        """The parts, then what is left of each axis."""
+        ahead = [n if size > 1 else 1 for n, size in zip(parts, shape, strict=True) if n > 1]
+        return (*ahead, *[size if size == 1 else size // n for n, size in zip(parts, shape, strict=True)])
+
+    def pieces(factor: UOp) -> UOp:
+        source = factor.src[0] if factor.op is Op.EXPAND else factor
+        split: list[int] = []
+        first, rest = [], []
+        for n, size in zip(parts, source.shape, strict=True):
+            if n > 1:
+                first.append(len(split))
+                split.append(n if size > 1 else 1)
+            rest.append(len(split))
+            split.append(size if size == 1 else size // n)
+        return expand_to(_permuted(reshape(source, tuple(split)), [*first, *rest]), cut(product.shape))
+
+    both = mk(Op.MUL, product.dtype, tuple([pieces(factor) for factor in product.src]), None)
+    ahead = sum(n > 1 for n in parts)
+    inner = ReduceAxesArg(Op.ADD, tuple([axis + ahead for axis in node.arg.axes]))
+    partial = mk(node.op, node.dtype, (both,), inner)
+    return mk(node.op, node.dtype, (partial,), ReduceAxesArg(Op.ADD, tuple(range(ahead))))
+
+
+def _strip_vectors(target: Target) -> int:
+    """Vectors of channels that a register tile takes, as in strips of matrix products."""
+    return 4 if target.vector_registers >= 32 else 2
 
 
 def _channels_last(factor: UOp, own: frozenset[int], roles: Roles, target: Target) -> UOp | None:
@@ -102,7 +148,7 @@ def _channels_last(factor: UOp, own: frozenset[int], roles: Roles, target: Targe
         return None
     (axis,) = wide
     count = source.shape[axis]
-    strip = next((n * lanes for n in (4 if target.vector_registers >= 32 else 2, 1) if count % (n * lanes) == 0), 0)
+    strip = next((n * lanes for n in (_strip_vectors(target), 1) if count % (n * lanes) == 0), 0)
     if not strip:
         return None
     shape = source.shape

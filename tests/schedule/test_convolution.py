@@ -84,6 +84,24 @@ def test_gradient_of_the_image_is_a_staged_convolution_too() -> None:
     assert len(copies(x.conv2d(w, padding=1).gradient(x, gradient=g)[0])) == 1
 
 
+def test_gradient_of_the_weight_has_its_channels_side_by_side() -> None:
+    """The image, read at any stride, gets its zeros and nothing else."""
+    x, w, g = memory(2, 8, 17, 17), memory(32, 8, 3, 3), memory(2, 32, 9, 9)
+    found = copies(x.conv2d(w, padding=1, stride=2).gradient(w, gradient=g)[0])
+    assert sorted(np.prod(shape) for shape in found) == [2 * 32 * 9 * 9, 2 * 8 * 19 * 19]
+    assert any(shape[-1] == 16 for shape in found)
+    valid = copies(x.conv2d(w, stride=2).gradient(w, gradient=memory(2, 32, 8, 8))[0])
+    assert len(valid) == 1
+
+
+def test_sum_over_many_pixels_is_made_in_parts() -> None:
+    x, w, g = memory(8, 4, 66, 66), memory(16, 4, 3, 3), memory(8, 16, 64, 64)
+    (gradient,) = x.conv2d(w).gradient(w, gradient=g)
+    assert len(copies(gradient)) == 1
+    (product,) = contractions(gradient)
+    assert product.src[0].src[0].src[0].arg.size == 8 * 16 * 4 * 3 * 3
+
+
 def contractions(result: Tensor) -> Iterator[UOp]:
     """The kernels of a schedule that multiply and add."""
     for call in result.schedule().calls:
