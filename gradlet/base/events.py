@@ -77,7 +77,18 @@ class Copied:
     seconds: float | None
 
 
-Event = PassRan | ScheduleMade | KernelCompiled | CacheHit | KernelRan | Copied
+@dataclass(frozen=True, slots=True)
+class KernelSearched:
+    """A kernel's schedule was searched, or found in the cache (`measured` is 0). `usual` is the heuristic's time."""
+
+    name: str
+    device: str
+    seconds: float
+    usual: float
+    measured: int
+
+
+Event = KernelSearched | PassRan | ScheduleMade | KernelCompiled | CacheHit | KernelRan | Copied
 Sink = Callable[[Event], None]
 
 _sink: Sink | None = None

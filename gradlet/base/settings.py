@@ -104,6 +104,17 @@ PROBE = Setting("PROBE", 1, "0 plans with typical figures, 1 with what `gradlet 
                 "schedule", allowed=range(2))  # fmt: skip
 SCHEDULE_CACHE = Setting("SCHEDULE_CACHE", 1, "0 schedules every call anew", "schedule", allowed=range(2))
 
+BEAM = Setting("BEAM", 0, "searches the schedule of every kernel with measured times and keeps so many at a time; 0 "
+               "takes the heuristic's", "codegen", allowed=range(65))  # fmt: skip
+BEAM_TIME = Setting("BEAM_TIME", 0, "seconds that the search of one kernel may take before the best so far is used; "
+                    "the next one goes on from there; 0 is no limit", "runtime", allowed=range(1_000_001))  # fmt: skip
+BEAM_LIMIT = Setting("BEAM_LIMIT", 10, "seconds that one schedule may take to compile, and to be timed, in a search",
+                     "runtime", allowed=range(1, 3601))  # fmt: skip
+BEAM_STRICT = Setting("BEAM_STRICT", 0, "1 raises the first error of the compiler that a search meets; 0 counts and "
+                      "reports them", "runtime", allowed=range(2))  # fmt: skip
+BEAM_PROGRESS = Setting("BEAM_PROGRESS", 1, "0 shows no progress of a search on the terminal", "runtime",
+                        allowed=range(2))  # fmt: skip
+
 SETTINGS: dict[str, Setting] = {s.name: s for s in globals().copy().values() if isinstance(s, Setting)}
 
 

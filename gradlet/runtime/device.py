@@ -54,6 +54,7 @@ class Backend(Protocol):
 
     name: str
     interprets: bool
+    measurable: bool  # whether the time of a launch says something
 
     @property
     def target(self) -> Target:

@@ -160,6 +160,7 @@ class CpuBackend:
     """Device CPU."""
 
     interprets = False
+    measurable = True
 
     def __init__(self, name: str) -> None:
         self.name = name

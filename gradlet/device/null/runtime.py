@@ -65,6 +65,7 @@ class NullBackend:
     """Device NULL."""
 
     interprets = False
+    measurable = False
 
     def __init__(self, name: str, target: Target) -> None:
         self.name = name

@@ -29,6 +29,7 @@ class PythonBackend:
     """Runs kernel graphs with numpy. It is slow and exact: every op is rounded to its type."""
 
     interprets: Final = True
+    measurable: Final = False
 
     def __init__(self, name: str) -> None:
         self.name = name

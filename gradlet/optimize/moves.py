@@ -1,0 +1,285 @@
+"""What search tries on a kernel: for each word of the schedule language the opts worth trying, and changes of opts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from gradlet.base.errors import ArgumentError
+from gradlet.graph.node import UOp
+from gradlet.ops.op import AxisKind, Opt, OptKind, Tail
+from gradlet.optimize import actions
+from gradlet.optimize.analysis import KernelFacts, range_size, size_bound
+from gradlet.target.target import Target
+
+Opts = tuple[Opt, ...]
+
+MIN_BLOCK: Final = 8  # iterations of a loop split off
+MAX_BLOCK: Final = 512
+COPIES: Final = (2, 3, 4, 6, 8, 12)  # iterations written out
+MAX_COPIES: Final = 16
+GROUPS: Final = (2, 4, 8)
+
+
+# The words that cut a range into blocks of their amount.
+_CUTS: Final = frozenset({OptKind.SPLIT, OptKind.UNROLL, OptKind.VECTORIZE, OptKind.GROUP})
+
+
+class Site(NamedTuple):
+    """A kernel as it is scheduled so far, and what may be done with it.
+
+    Attributes:
+        facts: of the kernel after the opts so far.
+        target: the machine.
+        parallel: whether threads may share a range of it.
+    """
+
+    facts: KernelFacts
+    target: Target
+    parallel: bool
+
+
+Proposals = Callable[[Site], Iterator[Opt]]
+
+
+# amounts
+def _blocks(size: int, least: int, most: int) -> list[int]:
+    """Sizes of blocks to cut a range into: powers of two, and what cuts it into few equal ones."""
+    amounts = {1 << k for k in range(1, most.bit_length())}
+    amounts |= {size // count for count in range(1, 9) if size % count == 0}
+    return sorted(a for a in amounts if max(2, least) <= a <= min(most, size))
+
+
+def _copies(size: int) -> list[int]:
+    """How many iterations to write out."""
+    return sorted({a for a in COPIES if a <= size} | ({size} if 2 <= size <= MAX_COPIES else set()))
+
+
+def _tails(loop: UOp, amount: int) -> tuple[Tail, ...]:
+    """The policies for what an amount leaves over; those that change results are refused when they are applied."""
+    size = range_size(loop)
+    if size is None:
+        return (Tail.MASK,)
+    if size % amount == 0:
+        return (Tail.EXACT,)
+    return tuple(t for t in Tail if t is not Tail.EXACT)
+
+
+def _cut(kind: OptKind, loop: UOp, amounts: Iterable[int]) -> Iterator[Opt]:
+    for amount in amounts:
+        for tail in _tails(loop, amount):
+            yield Opt(kind, loop.arg.number, amount, tail)
+
+
+def _loops(site: Site, *kinds: AxisKind) -> list[UOp]:
+    return [r for r in site.facts.loops if r.arg.kind in kinds]
+
+
+# a row a word
+def _split(site: Site) -> Iterator[Opt]:
+    for loop in _loops(site, AxisKind.LOOP, AxisKind.REDUCE, AxisKind.PARALLEL):
+        size = size_bound(loop)
+        yield from _cut(OptKind.SPLIT, loop, [a for a in _blocks(size, MIN_BLOCK, MAX_BLOCK) if a < size])
+
+
+def _unroll(site: Site) -> Iterator[Opt]:
+    for loop in _loops(site, AxisKind.LOOP, AxisKind.REDUCE, AxisKind.PARALLEL):
+        size = size_bound(loop)
+        yield from _cut(OptKind.UNROLL, loop, _copies(size))
+
+
+def _vectorize(site: Site) -> Iterator[Opt]:
+    if site.target.kind != "cpu":
+        return
+    for loop in _loops(site, AxisKind.LOOP, AxisKind.REDUCE):
+        yield from _cut(OptKind.VECTORIZE, loop, _lane_counts(site, loop))
+
+
+def _lane_counts(site: Site, loop: UOp) -> list[int]:
+    """A full register of the widest value, half and twice of it, a register of the narrowest."""
+    sizes = {
+        n.dtype.itemsize for n in site.facts.order if n.dtype.kind in "uif" and loop in site.facts.ranges[n]
+    } or {4}  # fmt: skip
+    full = [max(2, site.target.vector_bits // (8 * size)) for size in (max(sizes), min(sizes))]
+    amounts = {full[0] // 2, full[0], 2 * full[0], full[1]}
+    size = size_bound(loop)
+    return sorted(a for a in amounts if 2 <= a <= max(2, 1 << max(0, size - 1).bit_length()))
+
+
+def _group(site: Site) -> Iterator[Opt]:
+    for loop in _loops(site, AxisKind.REDUCE):
+        size = size_bound(loop)
+        yield from _cut(OptKind.GROUP, loop, [a for a in GROUPS if a <= size])
+
+
+def _reorder(site: Site) -> Iterator[Opt]:
+    loops = site.facts.loops
+    movable = (AxisKind.LOOP, AxisKind.REDUCE, AxisKind.PARALLEL)
+    for position, loop in enumerate(loops):
+        if loop.arg.kind not in movable:
+            continue
+        for place, other in enumerate(loops):
+            if other.arg.kind in movable and place not in (position, position - 1):
+                yield Opt(OptKind.REORDER, loop.arg.number, place)
+
+
+def _parallel(site: Site) -> Iterator[Opt]:
+    if not site.parallel or site.target.cores < 2 or _loops(site, AxisKind.PARALLEL):
+        return
+    for loop in _loops(site, AxisKind.LOOP):
+        if size_bound(loop) > 1:
+            yield Opt(OptKind.PARALLEL, loop.arg.number, 0)
+
+
+# The words that search tries, a row each: from a kernel to the opts of this word that are worth trying on it. An opt
+# that the kernel does not allow is no candidate, so a row need not know what is legal.
+MOVES: Final[dict[OptKind, Proposals]] = {
+    OptKind.SPLIT: _split,
+    OptKind.UNROLL: _unroll,
+    OptKind.VECTORIZE: _vectorize,
+    OptKind.GROUP: _group,
+    OptKind.REORDER: _reorder,
+    OptKind.PARALLEL: _parallel,
+}
+
+# The words that it does not try by itself, and why; it keeps and changes them where the heuristic chose them.
+NOT_TRIED: Final[dict[OptKind, str]] = {
+    OptKind.THREAD: "only GPUs have workgroups, and search measures on the CPU",
+}
+
+
+def apply(sink: UOp, opts: Sequence[Opt], target: Target) -> UOp | None:
+    """The kernel after these opts; None where one of them is refused."""
+    try:
+        return actions.apply(sink, opts, target)
+    except ArgumentError:
+        return None
+
+
+def additions(site: Site) -> Iterator[Opt]:
+    """One more opt, of any word."""
+    for propose in MOVES.values():
+        yield from propose(site)
+
+
+class _Step(NamedTuple):
+    """An opt of a tuple, the size of its range then, the next free number then, and whether it makes that range."""
+
+    opt: Opt
+    size: int
+    number: int
+    makes: bool
+
+
+def _steps(sink: UOp, opts: Opts, target: Target) -> list[_Step]:
+    steps: list[_Step] = []
+    facts = KernelFacts(sink)
+    for opt in opts:
+        loop = facts.by_number(opt.axis)
+        size = 0 if loop is None else size_bound(loop)
+        number = facts.next_number()
+        facts = KernelFacts(actions.apply_one(facts.sink, opt, target))
+        steps.append(_Step(opt, size, number, facts.next_number() > number))
+    return steps
+
+
+def changes(sink: UOp, opts: Opts, target: Target) -> Iterator[Opts]:
+    """Tuples that differ from a legal one in one place: an opt left out, another amount or tail, two opts exchanged.
+
+    Opts name ranges by number, and a number is given by the opts before. So the opts behind a changed one are renamed:
+    they go on meaning the same range.
+    """
+    steps = _steps(sink, opts, target)
+    for place, step in enumerate(steps):
+        yield from _without(steps, place)
+        for changed in _variants(step):
+            yield from _replaced(steps, place, changed)
+        yield from _rebalanced(steps, place)
+        if place + 1 < len(steps) and not step.makes and not steps[place + 1].makes:
+            yield (*opts[:place], opts[place + 1], opts[place], *opts[place + 2 :])
+
+
+def _without(steps: Sequence[_Step], place: int) -> Iterator[Opts]:
+    """Without an opt; what was done with the range that it made is done with the whole range, or left out too."""
+    gone = steps[place]
+    before = [s.opt for s in steps[:place]]
+    after = [s.opt for s in steps[place + 1 :]]
+    yield (*before, *[_renamed(o, gone, False) for o in after])
+    if gone.makes and any(o.axis == gone.number for o in after):
+        yield (*before, *[_renamed(o, gone, False) for o in after if o.axis != gone.number])
+
+
+def _replaced(steps: Sequence[_Step], place: int, changed: Opt) -> Iterator[Opts]:
+    step = steps[place]
+    # A range that is cut into one block has no outer loop, and the inner one keeps its number.
+    will = changed.amount < step.size
+    if not will and changed.kind is OptKind.SPLIT:
+        return
+    yield (*[s.opt for s in steps[:place]], changed, *[_renamed(s.opt, step, will) for s in steps[place + 1 :]])
+
+
+def _renamed(opt: Opt, step: _Step, will: bool) -> Opt:
+    """An opt behind another one that made a range or not, and will from now on or not."""
+    if step.makes and not will and opt.axis >= step.number:
+        return opt._replace(axis=step.opt.axis if opt.axis == step.number else opt.axis - 1)
+    if will and not step.makes and opt.axis >= step.number:
+        return opt._replace(axis=opt.axis + 1)
+    return opt
+
+
+def _variants(step: _Step) -> Iterator[Opt]:
+    """The same word with another amount or another tail."""
+    opt = step.opt
+    if opt.kind not in _CUTS:
+        return
+    wanted = {opt.amount * 2, opt.amount // 2, opt.amount + 1, opt.amount - 1, opt.amount + 2, opt.amount - 2}
+    if opt.kind is OptKind.VECTORIZE or opt.amount > MAX_COPIES:
+        wanted = {opt.amount * 2, opt.amount // 2, opt.amount * 3 // 2, opt.amount * 3 // 4}
+    for amount in sorted(wanted):
+        if 2 <= amount <= step.size:
+            for tail in _other_tails(step.size, amount):
+                yield opt._replace(amount=amount, tail=tail)
+    for tail in _other_tails(step.size, opt.amount):
+        if tail is not opt.tail:
+            yield opt._replace(tail=tail)
+
+
+def _other_tails(size: int, amount: int) -> tuple[Tail, ...]:
+    return (Tail.EXACT,) if size % amount == 0 else tuple(t for t in Tail if t is not Tail.EXACT)
+
+
+def _rebalanced(steps: Sequence[_Step], place: int) -> Iterator[Opts]:
+    """A block of vectors side by side gets more or fewer of them: the split and what writes its blocks out change."""
+    outer = steps[place]
+    if outer.opt.kind is not OptKind.SPLIT or not outer.makes:
+        return
+    for other in range(place + 1, len(steps)):
+        inner = steps[other]
+        if inner.opt.axis != outer.number or inner.makes or inner.opt.kind is not OptKind.UNROLL:
+            continue
+        rest = outer.opt.amount // inner.opt.amount
+        for copies in range(2, MAX_COPIES + 1):
+            amount = rest * copies
+            if copies == inner.opt.amount or not rest or amount > outer.size:
+                continue
+            for tail in _other_tails(outer.size, amount):
+                opts = [s.opt for s in steps]
+                opts[place] = outer.opt._replace(amount=amount, tail=tail)
+                opts[other] = inner.opt._replace(amount=copies)
+                yield tuple(opts)
+
+
+def written_out(sink: UOp, target: Target) -> int:
+    """About how many instructions the copies of a scheduled kernel's nodes become: what compiling it costs."""
+    facts = KernelFacts(sink)
+    sizes: dict[UOp, float] = {}
+    for loop in facts.loops:
+        if loop.arg.kind is AxisKind.UNROLL:
+            sizes[loop] = size_bound(loop)
+        elif loop.arg.kind is AxisKind.VECTOR:
+            sizes[loop] = max(1.0, size_bound(loop) * 32 / target.vector_bits)
+    total = 0.0
+    for node in facts.order:
+        total += math.prod(sizes[r] for r in facts.ranges[node] if r in sizes)
+    return int(total)
