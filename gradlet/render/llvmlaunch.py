@@ -169,13 +169,14 @@ class _Stage:
         if not self.scratch:
             return
         count = 1 + self.scratch[-1]
-        writer.line(f"%arrays = alloca [{count} x ptr], align 8")
+        # Words of 64 bits like those of the launch's table, however long an address is.
+        writer.line(f"%arrays = alloca [{count} x i64], align 8")
         for array in self.scratch:
             size = self.program.scratch[array]
             writer.line(f"%scratch{array} = alloca [{size} x i8], align {SCRATCH_ALIGN}")
-            writer.line(f"%place{array} = getelementptr inbounds ptr, ptr %arrays, i64 {count - 1 - array}")
+            writer.line(f"%place{array} = getelementptr inbounds i64, ptr %arrays, i64 {count - 1 - array}")
             writer.line(f"store ptr %scratch{array}, ptr %place{array}, align 8")
-        writer.line(f"%arrays_end = getelementptr inbounds ptr, ptr %arrays, i64 {count}")
+        writer.line(f"%arrays_end = getelementptr inbounds i64, ptr %arrays, i64 {count}")
 
     def _segment_head(self, writer: Writer) -> None:
         """The loop over segments: skip those before `begin`, find which blocks of the others to run."""

@@ -120,6 +120,11 @@ NEON: Final = replace(
     AVX2, name="neon", triple="aarch64-unknown-linux-gnu", cpu="generic", features="+neon", vector_bits=128,
     vector_registers=32, flops_per_second=4 * 2_500_000_000 * 2 * 2 * 4,
 )  # fmt: skip
+# Two gigabytes of memory at most, one thread, and no library to call: pointers have 32 bits, table words keep 64.
+WASM: Final = replace(
+    SSE, name="wasm", triple="wasm32-unknown-unknown", cpu="generic", features="+simd128", cores=1, library=False,
+    flops_per_second=2_500_000_000 * 2 * 4, bytes_per_second=10_000_000_000, l2_bytes_per_second=60_000_000_000,
+)  # fmt: skip
 NVPTX: Final = Target(
     name="nvptx", triple="nvptx64-nvidia-cuda", cpu="sm_90", features="", kind="gpu", vector_bits=32,
     vector_registers=255, cores=132, l1_bytes=228 * 1024, l2_bytes=50 * 1024 * 1024, llc_bytes=50 * 1024 * 1024,
@@ -134,7 +139,7 @@ AMDGPU: Final = replace(
     core_bytes_per_second=20_000_000_000, l2_bytes_per_second=3_000_000_000_000,
 )  # fmt: skip
 
-TARGETS: Final[dict[str, Target]] = {t.name: t for t in (AVX512, AVX2, SSE, NEON, NVPTX, AMDGPU)}
+TARGETS: Final[dict[str, Target]] = {t.name: t for t in (AVX512, AVX2, SSE, NEON, WASM, NVPTX, AMDGPU)}
 
 
 def by_name(name: str) -> Target:

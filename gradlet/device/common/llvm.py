@@ -52,8 +52,9 @@ def target_machine(triple: str, cpu: str, features: str) -> Any:
     with LOCK:
         found = llvm.Target.from_triple(triple)
         # Constants at a small distance from the code: they are operands of the instructions that use them.
+        reloc = "static" if triple.startswith("wasm") else "pic"  # code of its own kind where that can be shared
         return found.create_target_machine(
-            cpu=cpu, features=features, opt=CODEGEN_LEVEL, reloc="pic", codemodel="default"
+            cpu=cpu, features=features, opt=CODEGEN_LEVEL, reloc=reloc, codemodel="default"
         )
 
 

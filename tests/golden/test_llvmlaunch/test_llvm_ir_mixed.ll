@@ -160,11 +160,11 @@ after1_20:
 
 define void @mixed_stage0(ptr noalias readonly %table, i64 %begin, i64 %end) #0 {
 entry:
-  %arrays = alloca [1 x ptr], align 8
+  %arrays = alloca [1 x i64], align 8
   %scratch0 = alloca [36 x i8], align 64
-  %place0 = getelementptr inbounds ptr, ptr %arrays, i64 0
+  %place0 = getelementptr inbounds i64, ptr %arrays, i64 0
   store ptr %scratch0, ptr %place0, align 8
-  %arrays_end = getelementptr inbounds ptr, ptr %arrays, i64 1
+  %arrays_end = getelementptr inbounds i64, ptr %arrays, i64 1
   %tables = alloca [4 x i64], align 8
   %any = icmp slt i64 %begin, %end
   br i1 %any, label %segment, label %out
