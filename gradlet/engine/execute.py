@@ -16,7 +16,7 @@ from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import MOVEMENT, Op
 from gradlet.runtime.buffer import Buffer, bind_parts, buffer_of
 from gradlet.runtime.device import Device
-from gradlet.schedule.moves import chain_to, replay
+from gradlet.schedule.moves import chain_to, replay, shortest
 from gradlet.schedule.pipeline import CopyCall, KernelCall, Schedule, create_schedule
 from gradlet.target.target import Target
 
@@ -139,6 +139,7 @@ def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
     for root, node in zip((*roots, *held), (*resolved, *resolve(held)), strict=True):
         if node in plan.results:
             results[root] = plan.results[node]
+    results = {root: shortest(result) for root, result in results.items()}
     for root, result in results.items():
         if root.mask & HAS_LIMIT:
             results[root] = limit(result, extents(root))  # memory has the largest size

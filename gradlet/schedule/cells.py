@@ -194,10 +194,18 @@ def _home(
     if step.op is Op.REDUCE_AXES:
         if cell.reduce is not None or cell.root.op in (Op.SCATTER, Op.MERGE) or True in sections:
             return None
+        # What is done to one element may have joined a user that spreads it: the loops of that are none of the reduce.
+        if prod(step.shape) == 1 and prod(_shown(cell.root).shape) > 1:
+            return None
         # Read through several views it would be computed in as many loops.
         seen = {operand for u in users for operand, source in steps.reads[u] if source is step}
         return cell if len(seen) == 1 and all(_keeps_elements(step, u, steps) for u in users) else None
     return cell if all(_reads_once(step, u, steps) for u in users) else None
+
+
+def _shown(root: UOp) -> UOp:
+    """What a cell stores: of a write, the part of memory that it changes."""
+    return root.src[1] if root.op is Op.WRITE else root
 
 
 def _keeps_elements(step: UOp, user: UOp, steps: Steps) -> bool:
@@ -231,9 +239,7 @@ def describe(cell: Cell, steps: Steps, views: Views) -> None:
     axes = steps.axes
     cell.members.reverse()
     root = cell.root
-    shown = root
-    if root.op is Op.WRITE:
-        shown = root.src[1]
+    shown = _shown(root)
     cell.loops = dict(axes.loops(shown))
     cell.lane = next(reversed(cell.loops), None)
     cell.out_points = prod(shown.shape)

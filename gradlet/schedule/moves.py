@@ -54,6 +54,18 @@ def reshape(node: UOp, shape: tuple[int, ...]) -> UOp:
     return node if node.shape == shape else mk(Op.RESHAPE, node.dtype, (node,), ShapeArg(shape))
 
 
+def shortest(node: UOp) -> UOp:
+    """The same view with one RESHAPE where there were several in a row: views of results must not grow with each use."""
+    chain = chain_to(node, root_of(node))
+    result = root_of(node)
+    for step in reversed(chain):
+        if step.op is Op.RESHAPE:
+            result = reshape(result.src[0] if result.op is Op.RESHAPE else result, step.shape)
+        else:
+            result = mk(step.op, step.dtype, (result, *step.src[1:]), step.arg)
+    return result
+
+
 def expand_to(node: UOp, shape: tuple[int, ...]) -> UOp:
     """EXPAND unless the shape is right already."""
     return node if node.shape == shape else mk(Op.EXPAND, node.dtype, (node,), ShapeArg(shape))

@@ -8,6 +8,7 @@ import pytest
 
 from gradlet import GlobalCounters, Tensor, TinyJit, Variable, dtypes, jit, nn
 from gradlet.base.errors import JitError
+from gradlet.ops.op import MOVEMENT
 
 
 def array(*shape, seed=0):
@@ -572,3 +573,25 @@ def test_lazy_closed_over_constant_assigned_later():
     assert function(Tensor([1, 1, 1])).tolist() == [1, 2, 3]
     table.assign(Tensor([10, 20, 30]))
     assert function(Tensor([1, 1, 1])).tolist() == [11, 21, 31]
+
+
+def test_cache_that_grows_by_writes_is_replayed():
+    """The view that a write leaves behind must not become longer with every call: each would capture again."""
+    cache = Tensor.zeros(2, 8, 4).contiguous().realize()
+    position = Variable("position", 0, 7)
+    traced = count()
+
+    @jit
+    def append(x, at):
+        next(traced)
+        cache[:, at : at + 1] = x
+        return cache.sum().realize()
+
+    for step in range(6):
+        result = append(Tensor.full((2, 1, 4), float(step + 1)), position.bind(step))
+        assert result.item() == 8 * sum(range(1, step + 2))
+    assert next(traced) <= 2
+    chain, node = 0, cache.uop
+    while node.op in MOVEMENT:
+        chain, node = chain + 1, node.src[0]
+    assert chain <= 1

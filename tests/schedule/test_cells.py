@@ -43,6 +43,21 @@ def test_broadcast_of_a_reduce_is_left_to_the_prices() -> None:
     assert len(cells_of(x - row(total(x, 1, keep=True), 6))) == 2
 
 
+def test_a_reduce_to_one_element_that_is_spread_has_loops_of_its_own() -> None:
+    """The mean of one row: doing something to its one element may happen where it is used, the sum may not."""
+    x = tensor(1, 64)
+    mean = total(x, 1) * (1 / 64)
+    first, second = cells_of(x + expand(reshape(mean, 1, 1), 1, 64) * -1.0)
+    assert first.reduce is not None and first.kept == frozenset() and (first.points, first.out_points) == (64, 1)
+    assert second.reduce is None and second.points == 64
+    weight = tensor(64, 256)
+    product = total(expand(reshape(tensor(256), 1, 256), 64, 256) * weight, 1)
+    centred = product + expand(total(reshape(product, 1, 64), 1) * (1 / 64), 64) * -1.0
+    search = search_of([centred])
+    search.run()
+    assert sum(k.alive for k in search.kernels) > 1  # one kernel would compute the product twice
+
+
 def test_two_reduces_are_two_cells() -> None:
     assert len(cells_of(total(total(tensor(4, 6), 1), 0))) == 2
 

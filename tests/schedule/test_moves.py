@@ -8,7 +8,7 @@ import pytest
 from gradlet.base.errors import CompilerError
 from gradlet.graph.evaluate import evaluate
 from gradlet.graph.node import UOp
-from gradlet.schedule.moves import chain_to, replay, root_of, select, unmove, whole_root_of
+from gradlet.schedule.moves import chain_to, replay, root_of, select, shortest, unmove, whole_root_of
 from tests.schedule.helpers import contents, expand, flip, pad, permute, reshape, shrink, stride, tensor, write
 
 
@@ -56,3 +56,12 @@ def test_roots() -> None:
     assert whole_root_of(reshape(padded, 30)) is padded
     with pytest.raises(CompilerError):
         chain_to(base + 1, base)
+
+
+def test_shortest_view_has_no_detours() -> None:
+    base = tensor(24)
+    there_and_back = reshape(reshape(reshape(base, 4, 6), 24), 4, 6)
+    assert shortest(there_and_back) is reshape(base, 4, 6)
+    assert shortest(reshape(reshape(base, 4, 6), 24)) is base
+    view = permute(reshape(reshape(base, 2, 12), 4, 6), 1, 0)
+    assert chain_to(shortest(view), base) == [permute(reshape(base, 4, 6), 1, 0), reshape(base, 4, 6)]
