@@ -55,7 +55,7 @@ def reshape(node: UOp, shape: tuple[int, ...]) -> UOp:
 
 
 def shortest(node: UOp) -> UOp:
-    """The same view with one RESHAPE where there were several in a row: views of results must not grow with each use."""
+    """The same view with one RESHAPE where there were several: views of results must not grow with each use."""
     chain = chain_to(node, root_of(node))
     result = root_of(node)
     for step in reversed(chain):
