@@ -157,6 +157,7 @@ class _Vectorizer:
     def __init__(self, sink: UOp, order: list[UOp]) -> None:
         self.sink, self.order = sink, order
         self.ranges = open_ranges(order)
+        self.ranges[sink] = frozenset()  # its stores have loops apart
         self.new: dict[UOp, UOp] = {}
         self.linear: dict[UOp, Linear] = {}
         self.lane_copies: dict[tuple[UOp, int], UOp] = {}

@@ -13,7 +13,7 @@ from gradlet.base.settings import STRICT_FLOAT
 from gradlet.codegen.loops import Nest, nest_of
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AccArg, AxisKind, Op, identity_element
-from gradlet.optimize.analysis import use_counts
+from gradlet.optimize.analysis import affine, never_meet, use_counts
 
 Context = UOp | None  # the innermost loop around something, None outside of all
 _MADE_ANEW: Final = 1 << Op.REDUCE | 1 << Op.CARRY | 1 << Op.NEXT
@@ -92,14 +92,17 @@ class _Accumulators:
         """A load of what an ORDERED loop stores must stay inside that loop, even if its address does not change."""
         nest = self.nest
         pinned: dict[UOp, UOp] = {}
+        among: list[UOp] = []
         for store in self.sink.src:
             ordered = [r for r in nest.ranges[store] if r.arg.kind is AxisKind.ORDERED]
             if ordered:
                 pinned[store.src[0].src[0]] = max(ordered, key=nest.nesting)
+                among.append(store)
         if not pinned:
             return
+        inside = set(depth_first(among, {}))
         for node in self.order:
-            if node.op is Op.LOAD and (loop := pinned.get(node.src[0].src[0])) is not None:
+            if node.op is Op.LOAD and node in inside and (loop := pinned.get(node.src[0].src[0])) is not None:
                 contexts[node] = self._deeper(contexts[node], loop)
             elif node.op is not Op.REDUCE and node.op is not Op.RANGE:
                 for source in node.src:
@@ -193,21 +196,56 @@ class _Accumulators:
     def _order_stores(self, stores: list[UOp]) -> None:
         """Whatever else is loaded from a buffer that the kernel also writes is loaded before the store.
 
-        Two stores to one buffer keep their order.
+        Two stores to one buffer keep their order. Stores over other loops, and what only they load, may come in any
+        order where they touch nothing in common; else what only a later store loads comes after an earlier one.
         """
         loads: dict[UOp, list[UOp]] = {}
         for node in self.program.contexts:
             if node.op is Op.LOAD:
                 loads.setdefault(node.src[0].src[0], []).append(node)
-        last: dict[UOp, UOp] = {}
+        waits = {node: list(others) for node, others in self.program.after.items()}
+        groups: dict[UOp, list[list[UOp]]] = {}  # of each buffer, the stores that run together
+        loops = {self.new[s]: self.nest.ranges[s] for s in self.sink.src}
         for store in stores:
-            param = store.src[0].src[0]
-            before = list(loads.get(param, ()))
-            if param in last:
-                before.append(last[param])
-            last[param] = store
-            if before:
-                self.program.after.setdefault(store, []).extend(before)
+            found = groups.setdefault(store.src[0].src[0], [])
+            group = next((g for g in found if loops[g[0]] == loops[store]), None)
+            if group is None:
+                found.append([store])
+            else:
+                self._follow(store, group[-1])
+                group.append(store)
+        for param, found in groups.items():
+            self._order_groups(found, loads.get(param, []), waits)
+
+    def _order_groups(self, groups: list[list[UOp]], loads: list[UOp], waits: dict[UOp, list[UOp]]) -> None:
+        """Order the groups of stores to one buffer among each other, and its loads."""
+        if len(groups) == 1:
+            for store in groups[0]:
+                for load in loads:
+                    self._follow(store, load)
+            return
+        needs = [set(depth_first(group, waits)) if loads else set() for group in groups]
+        for number, group in enumerate(groups):
+            for store in group:
+                for load in loads:
+                    if load in needs[number]:
+                        self._follow(store, load)
+                    elif _may_meet(store, load):
+                        later = not any(load in earlier for earlier in needs[:number])
+                        self._follow(load, store) if later else self._follow(store, load)
+                for earlier in groups[:number]:
+                    for other in earlier:
+                        if _may_meet(store, other):
+                            self._follow(store, other)
+
+    def _follow(self, node: UOp, earlier: UOp) -> None:
+        self.program.after.setdefault(node, []).append(earlier)
+
+
+def _may_meet(one: UOp, other: UOp) -> bool:
+    """Whether two accesses to one buffer may touch the same element."""
+    lanes = max(n.src[1].dtype.count if n.op is Op.STORE else n.dtype.count for n in (one, other))
+    return not never_meet(affine(one.src[0].src[1]), affine(other.src[0].src[1]), lanes)
 
 
 def _has_product(node: UOp) -> bool:

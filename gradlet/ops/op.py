@@ -295,6 +295,7 @@ class OptKind(IntEnum):
     SPLIT = 4  # split off `amount` inner iterations as a loop of their own
     REORDER = 5  # move the range to nesting position `amount`
     GROUP = 6  # keep `amount` partial accumulators side by side (a reduce range)
+    ACCUMULATE = 7  # sum blocks of `amount` iterations, one after another, onto what is in memory (a reduce range)
 
 
 class Tail(IntEnum):
@@ -303,6 +304,8 @@ class Tail(IntEnum):
     EXACT = 0  # refuse unless it divides
     MASK = 1  # guard memory accesses
     SHIFT = 2  # the last block begins earlier and overlaps the one before (only where computing twice does no harm)
+    BALANCE = 3  # blocks of two sizes that differ by one, each with code of its own
+    PEEL = 4  # the rest is one last block, with code of its own
 
 
 # What a kind of opt says beyond a range, an amount and a tail: a named tuple of ints, enums and tuples of those, a

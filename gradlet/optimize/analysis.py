@@ -115,6 +115,35 @@ def coefficient(form: Affine, loop: UOp, ranges: dict[UOp, frozenset[UOp]]) -> i
     return result
 
 
+def never_meet(one: Affine, other: Affine, lanes: int = 1) -> bool:
+    """Whether two index expressions have no value in common, for any values of their ranges.
+
+    For a stride that divides the larger coefficients of both, every value is `high * stride + low` in one way; then it
+    is enough that the lows, or the highs, lie in intervals apart. The first `lanes` values after each count as well.
+    """
+    strides = {abs(factor) for form in (one, other) for factor in form.terms.values()} | {1 << 62}
+    for stride in strides:
+        first, second = _digits(one, stride, lanes), _digits(other, stride, lanes)
+        if first is not None and second is not None:
+            if any(a[1] < b[0] or b[1] < a[0] for a, b in zip(first, second, strict=True)):
+                return True
+    return False
+
+
+def _digits(form: Affine, stride: int, lanes: int) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """The intervals of quotient and remainder of an index by a stride, where no sum carries over."""
+    high, rest = divmod(form.constant, stride)
+    highs, lows = [high, high], [rest, rest + lanes - 1]
+    for atom, factor in form.terms.items():
+        if atom.op is not Op.RANGE:
+            return None
+        target, step = (highs, factor // stride) if factor % stride == 0 else (lows, factor)
+        target[step > 0] += step * (size_bound(atom) - 1)
+    if lows[0] < 0 or lows[1] >= stride:
+        return None
+    return (highs[0], highs[1]), (lows[0], lows[1])
+
+
 class Access(NamedTuple):
     """One LOAD or STORE: its node, its INDEX, the affine form of the element number, the ranges it depends on."""
 

@@ -10,6 +10,7 @@ from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op
 from gradlet.optimize.analysis import Access, KernelFacts, range_size, size_bound
 from gradlet.optimize.plan import Plan
+from gradlet.optimize.thin import plan_thin
 
 MAX_COPIES = 256  # multiply-adds written out in one loop body
 FAR_ROWS = 4  # rows of a matrix that meet a vector at once, each a quarter of the matrix from the next
@@ -43,7 +44,7 @@ class Tile(NamedTuple):
     columns: int
 
 
-def tile(facts: KernelFacts, plan: Plan) -> set[UOp]:
+def tile(facts: KernelFacts, plan: Plan, parallel: bool = False) -> set[UOp]:
     """Plan a register tile for the kernel's main contraction; returns the ranges it uses (empty when there is none)."""
     best: UOp | None = None
     for reduce in facts.reduces:
@@ -54,7 +55,8 @@ def tile(facts: KernelFacts, plan: Plan) -> set[UOp]:
     found = _analyse(facts, plan, best)
     if found is None:
         return set()
-    _plan_tile(facts, plan, found)
+    if not plan_thin(facts, plan, found, parallel):
+        _plan_tile(facts, plan, found)
     return set(facts.ranges[best.src[0]])
 
 

@@ -38,11 +38,13 @@ def choose(sink: UOp, target: Target, parallel: bool = True) -> tuple[Opt, ...]:
     if target.kind == "gpu":
         _gpu(facts, plan)
         return tuple(plan.opts)
-    tiled = contraction.tile(facts, plan)
+    taken = any(r.arg.kind is AxisKind.PARALLEL for r in facts.loops)
+    parallel = parallel and not taken and _worth_threads(facts, plan)
+    tiled = contraction.tile(facts, plan, parallel)
     busy = tiled | _vectorize_reduces(facts, plan, tiled)
     _vectorize_outputs(facts, plan, busy)
     _interleave(facts, plan)
-    if parallel and not any(r.arg.kind is AxisKind.PARALLEL for r in facts.loops):
+    if parallel and not plan.parallel_settled:
         _parallelize(facts, plan)
     return tuple(plan.opts)
 
@@ -222,21 +224,24 @@ def _interleave(facts: KernelFacts, plan: Plan) -> None:
         plan.unroll(loop, amount)
 
 
-def _parallelize(facts: KernelFacts, plan: Plan) -> None:
-    """Threads over the outermost big range that all stores share, if the kernel is worth it."""
+def _worth_threads(facts: KernelFacts, plan: Plan) -> bool:
+    """Whether a kernel is so much work that several threads should share it."""
     work = estimate_facts(facts)
     target = plan.target
     seconds = max(
         work.flops * target.cores / target.flops_per_second, 2 * work.bytes / target.bytes_per_second
     )  # fmt: skip
-    if seconds * 1e12 < PARALLEL_LAUNCHES * target.launch_ps:
-        return
+    return seconds * 1e12 >= PARALLEL_LAUNCHES * target.launch_ps
+
+
+def _parallelize(facts: KernelFacts, plan: Plan) -> None:
+    """Threads over the outermost big range that all stores share."""
     shared = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP]
     shared = [r for r in shared if all(r in facts.ranges[s] for s in facts.stores) and plan.blocks(r) > 1]
     if not shared:
         return
     shared.sort(key=plan.number)
-    enough = 4 * target.cores
+    enough = 4 * plan.target.cores
     loop = next((r for r in shared if plan.blocks(r) >= enough), max(shared, key=plan.blocks))
     plan.parallel(loop)
 

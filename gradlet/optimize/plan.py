@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import Op, Opt, OptKind, Tail
 from gradlet.optimize.actions.repeats import may_repeat
 from gradlet.optimize.analysis import KernelFacts, is_fixed, range_size, size_bound
 from gradlet.target.target import Target
+
+
+class Part(NamedTuple):
+    """A loop of a range: the one that further opts on the range are about, or (`blocks`) the loop over blocks of it."""
+
+    loop: UOp
+    blocks: bool = False
 
 
 class Plan:
@@ -15,17 +25,21 @@ class Plan:
     Attributes:
         opts: what was chosen so far.
         lanes: ranges that have vector lanes.
+        parallel_settled: whether it is decided already what threads share.
     """
 
     def __init__(self, facts: KernelFacts, target: Target, number: int) -> None:
         self.facts, self.target = facts, target
         self.opts: list[Opt] = []
         self.lanes: set[UOp] = set()
+        self.parallel_settled = False
         self._next = number
-        self._numbers: dict[UOp, int] = {}
+        self._nest: list[Part] = [Part(r) for r in facts.loops]
+        self._numbers: dict[Part, int] = {Part(r): int(r.arg.number) for r in facts.loops}
         self._blocks: dict[UOp, int] = {}
         self._copies: dict[UOp, int] = {}
         self._may_repeat = may_repeat(facts)
+        self._adds_up = False
         self._closed = facts.closed()
         self._below: dict[UOp, set[UOp]] = {}
 
@@ -72,16 +86,21 @@ class Plan:
             lanes //= 2
         return max(2, lanes)
 
-    def tail(self, loop: UOp, amount: int) -> Tail:
-        """How to cut a range into blocks of `amount`: exactly, with an overlapping last block, or masked."""
+    def tail(self, loop: UOp, amount: int, apart: Tail = Tail.MASK) -> Tail:
+        """How to cut a range into blocks of `amount`: exactly, with an overlapping last block, or as the rest allows.
+
+        `apart` is for kernels that add to what they have written: nothing may be done twice there.
+        """
         size = self.blocks(loop)
         if range_size(loop) is None:
             return Tail.MASK
         if size % amount == 0:
             return Tail.EXACT
-        if self._may_repeat and loop not in self._closed and size > amount:
-            return Tail.SHIFT
-        return Tail.MASK
+        if loop in self._closed or size <= amount:
+            return Tail.MASK
+        if self._adds_up:
+            return apart
+        return Tail.SHIFT if self._may_repeat else Tail.MASK
 
     def _split(self, kind: OptKind, number: int, size: int, amount: int, tail: Tail, fixed: bool = True) -> int:
         """Record a split; returns the number of the inner range. A size that is not fixed leaves an outer one."""
@@ -93,10 +112,10 @@ class Plan:
 
     def vectorize(self, loop: UOp, lanes: int) -> None:
         """Inner lanes of a range."""
-        size = self.blocks(loop)
-        self._split(OptKind.VECTORIZE, self.number(loop), size, lanes, self.tail(loop, lanes), is_fixed(loop))
+        size, tail = self.blocks(loop), self.tail(loop, lanes, Tail.PEEL)
+        self._split(OptKind.VECTORIZE, self.number(loop), size, lanes, tail, is_fixed(loop))
         self.lanes.add(loop)
-        self._blocks[loop] = -(-size // lanes)
+        self._blocks[loop] = size // lanes if tail is Tail.PEEL else -(-size // lanes)
 
     def group(self, loop: UOp, amount: int, tail: Tail) -> None:
         """Partial accumulators side by side."""
@@ -110,7 +129,9 @@ class Plan:
         if amount < 2:
             return
         size = self.blocks(loop)
-        self._split(OptKind.UNROLL, self.number(loop), size, amount, self.tail(loop, amount), is_fixed(loop))
+        self._split(
+            OptKind.UNROLL, self.number(loop), size, amount, self.tail(loop, amount, Tail.BALANCE), is_fixed(loop)
+        )
         self._copies[loop] = self._copies.get(loop, 1) * amount
         self._blocks[loop] = -(-size // amount)
 
@@ -118,12 +139,10 @@ class Plan:
         """`streams` iterations far from one another side by side: memory is walked in as many runs without gaps."""
         size = self.blocks(loop)
         amount = -(-size // streams)
-        number = self.number(loop)
-        inner = self._split(OptKind.SPLIT, number, size, amount, self.tail(loop, amount), is_fixed(loop))
-        self._split(OptKind.UNROLL, number, streams, streams, Tail.EXACT)
-        self._numbers[loop] = inner
+        self.opts.append(Opt(OptKind.SPLIT, self.number(loop), amount, self.tail(loop, amount)))
+        self._cut(loop, amount)
+        self.opts.append(Opt(OptKind.UNROLL, self._numbers[Part(loop, True)], streams))
         self._copies[loop] = self._copies.get(loop, 1) * streams
-        self._blocks[loop] = amount
 
     def vector_block(self, loop: UOp, lanes: int, copies: int) -> None:
         """A block of `copies` vectors side by side along a range."""
@@ -152,13 +171,43 @@ class Plan:
 
     def innermost(self, loop: UOp, outputs: list[UOp]) -> None:
         """Nest a range inside all other output ranges. Has to come before any split."""
-        order = [r for r in self.facts.loops if r is not loop]
-        position = 1 + max(order.index(r) for r in outputs if r is not loop)
-        self.opts.append(Opt(OptKind.REORDER, self.number(loop), position))
-        numbers = sorted(r.arg.number for r in self.facts.loops)
-        order.insert(position, loop)
-        self._numbers = dict(zip(order, numbers, strict=True))
+        order = [part for part in self._nest if part.loop is not loop]
+        self._move(Part(loop), 1 + max(order.index(Part(r)) for r in outputs if r is not loop))
+
+    def accumulate(self, loop: UOp, amount: int, outputs: Sequence[UOp]) -> None:
+        """Sum blocks of a reduce range one after another, outside of all these output ranges. Comes before splits."""
+        self.opts.append(Opt(OptKind.ACCUMULATE, self.number(loop), amount))
+        self._cut(loop, amount)
+        self._move(Part(loop, True), min(self._nest.index(Part(r)) for r in outputs))
+        self._adds_up = True
+
+    def share(self, loop: UOp, width: int) -> None:
+        """Threads over blocks of a range, which stay whole inside."""
+        self.opts.append(Opt(OptKind.SPLIT, self.number(loop), width, self.tail(loop, width)))
+        self._cut(loop, width)
+        self.opts.append(Opt(OptKind.PARALLEL, self._numbers[Part(loop, True)], 0))
+
+    def block(self, loop: UOp, width: int) -> None:
+        """A loop over blocks of a range, where the range is; what is left of the range becomes the innermost one."""
+        self.opts.append(Opt(OptKind.SPLIT, self.number(loop), width, self.tail(loop, width)))
+        self._cut(loop, width)
+
+    def _cut(self, loop: UOp, amount: int) -> None:
+        """A loop over blocks takes the place of the range; further opts are about the part inside."""
+        outer, inner = Part(loop, True), Part(loop)
+        self._nest[self._nest.index(inner)] = outer
+        self._nest.append(inner)
+        self._numbers[outer], self._numbers[inner] = self._numbers[inner], self._next
+        self._next += 1
+        self._blocks[loop] = amount
+
+    def _move(self, part: Part, position: int) -> None:
+        self.opts.append(Opt(OptKind.REORDER, self._numbers[part], position))
+        numbers = sorted(self._numbers.values())
+        self._nest.remove(part)
+        self._nest.insert(position, part)
+        self._numbers = dict(zip(self._nest, numbers, strict=True))
 
     def number(self, loop: UOp) -> int:
         """The number the range has by now."""
-        return int(self._numbers.get(loop, loop.arg.number))
+        return self._numbers[Part(loop)]

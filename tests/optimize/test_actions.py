@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
@@ -16,7 +17,7 @@ from gradlet.graph.node import UOp
 from gradlet.graph.passes import Pass
 from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, Tail
 from gradlet.optimize.actions import apply
-from gradlet.optimize.analysis import kernel_ranges
+from gradlet.optimize.analysis import affine, kernel_ranges, make_range, never_meet
 from gradlet.target.target import AVX512, NVPTX
 from tests.codegen import kernels
 from tests.codegen.check import check_kernel, check_linear
@@ -34,8 +35,10 @@ def single_opts(sink: UOp) -> Iterator[Opt]:
         for kind in (OptKind.UNROLL, OptKind.VECTORIZE, OptKind.SPLIT, OptKind.GROUP):
             size = loop.src[0].arg if loop.src[0].op is Op.CONST else 0
             for amount in dict.fromkeys((4, 3 if size % 3 else 5)):
-                for tail in (Tail.EXACT,) if size % amount == 0 else (Tail.MASK, Tail.SHIFT):
+                for tail in (Tail.EXACT,) if size % amount == 0 else (Tail.MASK, Tail.SHIFT, Tail.BALANCE, Tail.PEEL):
                     yield Opt(kind, axis, amount, tail)
+        for amount in (1, 2, 3, 5):
+            yield Opt(OptKind.ACCUMULATE, axis, amount)
         yield Opt(OptKind.PARALLEL, axis, 0)
         yield Opt(OptKind.REORDER, axis, (axis + 1) % len(kernel_ranges(sink)))
 
@@ -113,6 +116,89 @@ def test_refusals_name_the_reason() -> None:
     refused(kernels.symbolic().sink, Opt(OptKind.PARALLEL, 0, 0), "only known at launch", NVPTX)
     refused(kernels.full_sum().sink, Opt(OptKind.PARALLEL, 0, 0), "only independent output loops")
     refused(kernels.layer_norm().sink, Opt(OptKind.PARALLEL, 1, 0), "some store does not depend on it")
+
+
+def test_refusals_of_pieces_and_accumulation() -> None:
+    matmul = kernels.matmul(12, 20, 8).sink
+    refused(matmul, Opt(OptKind.ACCUMULATE, 0, 4), "a range that one reduce closes")
+    refused(matmul, Opt(OptKind.ACCUMULATE, 2, 3), "not a multiple")
+    refused(matmul, Opt(OptKind.ACCUMULATE, 2, 8), "not a multiple")
+    once = apply(matmul, [Opt(OptKind.ACCUMULATE, 2, 4)], AVX512)
+    refused(once, Opt(OptKind.ACCUMULATE, 3, 2), "in order already")
+    refused(once, Opt(OptKind.UNROLL, 0, 5, Tail.SHIFT), "reads what it writes")
+    shifted = apply(matmul, [Opt(OptKind.UNROLL, 0, 5, Tail.SHIFT)], AVX512)
+    refused(shifted, Opt(OptKind.ACCUMULATE, 2, 4), "element of its own")
+    refused(matmul, Opt(OptKind.VECTORIZE, 1, 8, Tail.BALANCE), "two lengths")
+    refused(matmul, Opt(OptKind.VECTORIZE, 2, 3, Tail.PEEL), "combined in one place")
+    refused(matmul, Opt(OptKind.GROUP, 2, 3, Tail.PEEL), "copies of loops")
+    refused(kernels.symbolic().sink, Opt(OptKind.UNROLL, 0, 4, Tail.PEEL), "only known at launch")
+    refused(kernels.running_sum(7).sink, Opt(OptKind.UNROLL, 0, 4, Tail.PEEL), "carried")
+    reversing = in_reverse(10)
+    refused(reversing, Opt(OptKind.UNROLL, 0, 4, Tail.PEEL), "may be used in other iterations")
+
+
+def in_reverse(size: int) -> UOp:
+    """Writes an element from its mirror image in the same buffer."""
+    b = kernels.Builder()
+    i = b.range(size)
+    out = b.param(0, size)
+    b.store(out, i, b.load(out, i * -1 + (size - 1)))
+    return b.sink("reverse")
+
+
+@pytest.mark.parametrize(
+    "tail, sizes", [(Tail.BALANCE, (4, 3)), (Tail.PEEL, (4, 3))], ids=["balanced", "peeled"]
+)  # fmt: skip
+def test_pieces_of_rows(tail: Tail, sizes: tuple[int, int]) -> None:
+    """7 or 11 rows by 4: as many blocks as masking has, in two bodies at most."""
+    kernel = kernels.matmul(7 if tail is Tail.BALANCE else 11, 20, 8)
+    cut = apply(kernel.sink, [Opt(OptKind.UNROLL, 0, 4, tail)], AVX512)
+    assert len(cut.src) == 2
+    copies = [
+        {r.src[0].arg for r in s.toposort() if r.op is Op.RANGE and r.arg.kind is AxisKind.UNROLL} for s in cut.src
+    ]
+    assert copies == [{size} for size in sizes]
+    check_kernel(kernel, cut)
+
+
+def test_balanced_blocks_that_divide_are_one_body() -> None:
+    """10 rows by 4 are 3 blocks of at most 4, 9 by 4 are 3 of 3."""
+    assert len(apply(kernels.matmul(10, 20, 8).sink, [Opt(OptKind.SPLIT, 0, 4, Tail.BALANCE)], AVX512).src) == 2
+    assert len(apply(kernels.matmul(9, 20, 8).sink, [Opt(OptKind.SPLIT, 0, 4, Tail.BALANCE)], AVX512).src) == 1
+
+
+def test_every_pair_of_pieces_compiles() -> None:
+    """Pieces of rows and of columns, of sums that wait in memory: loops of one piece do not wait for the other's."""
+    for m, n in ((5, 9), (13, 17), (17, 87)):
+        kernel = kernels.matmul(m, n, 12)
+        opts = [
+            Opt(OptKind.ACCUMULATE, 2, 4), Opt(OptKind.REORDER, 2, 0), Opt(OptKind.VECTORIZE, 2, 8, Tail.PEEL),
+            Opt(OptKind.UNROLL, 1, 4, Tail.BALANCE),
+        ]  # fmt: skip
+        check_kernel(kernel, apply(kernel.sink, opts, AVX512))
+        check_linear(kernel, AVX512, with_opts(kernel.sink, *opts))
+
+
+def test_never_meet_is_never_wrong() -> None:
+    """Two indices that are said to have nothing in common have nothing in common, lanes included; most are found."""
+    chance, found = random.Random(5), 0
+    for _ in range(400):
+        sets, forms, lanes = [], [], chance.choice((1, 1, 4))
+        strides = chance.choice(([12, 3, 1], [20, 1], [7, 2]))
+        for number in range(2):
+            index, values = UOp.const(dtypes.index, 0), {0}
+            start = chance.randrange(40)
+            for place, stride in enumerate(strides):
+                size = chance.randint(1, 6)
+                loop = make_range(UOp.const(dtypes.index, size), 10 * number + place, AxisKind.LOOP)
+                index = index + loop * stride
+                values = {v + stride * i for v in values for i in range(size)}
+            forms.append(affine(index + start))
+            sets.append({v + start + lane for v in values for lane in range(lanes)})
+        if never_meet(forms[0], forms[1], lanes):
+            found += 1
+            assert sets[0].isdisjoint(sets[1])
+    assert found > 20
 
 
 def test_two_ranges_of_lanes_are_refused() -> None:

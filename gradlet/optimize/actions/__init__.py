@@ -7,6 +7,7 @@ from typing import Final
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import KernelArg, Opt, OptKind
+from gradlet.optimize.actions.accumulate import accumulate
 from gradlet.optimize.actions.parallel import parallel
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.actions.reorder import reorder
@@ -26,6 +27,7 @@ ACTIONS: Final[dict[OptKind, Action]] = {
     OptKind.GROUP: split,
     OptKind.REORDER: reorder,
     OptKind.PARALLEL: parallel,
+    OptKind.ACCUMULATE: accumulate,
 }
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AxisKind, Op, Opt, OptKind, Tail, identity_element
+from gradlet.optimize.actions.pieces import cut
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.actions.repeats import may_repeat
 from gradlet.optimize.analysis import KernelFacts, make_range, range_size
@@ -25,6 +26,8 @@ _SPLITS: Final = {
 def split(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     """The kernel with a range cut into blocks of `opt.amount`."""
     _check_split(facts, loop, opt, target)
+    if opt.tail in (Tail.BALANCE, Tail.PEEL):
+        return cut(facts, loop, opt)
     return _Split(facts, loop, opt).run()
 
 

@@ -1,0 +1,96 @@
+"""Products with few rows: the other factor is read once, as a few of its rows in memory side by side.
+
+`x @ W` with a handful of rows in `x` does little with each element of `W`, so what counts is how `W` is read. A block
+of columns, walked down, touches a new page with every row; a few whole rows next to each other are streams that the
+machine prefetches. Sums then wait in the output, which stays in a near cache, and the loop over blocks of the
+contracted axis is the outermost one (`ACCUMULATE`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gradlet.graph.node import UOp
+from gradlet.ops.op import AxisKind
+from gradlet.optimize.actions.accumulate import obstacle
+from gradlet.optimize.analysis import KernelFacts, range_size
+from gradlet.optimize.plan import Plan
+
+if TYPE_CHECKING:
+    from gradlet.optimize.contraction import Contraction
+
+# Rows of the wide factor that are read side by side: more fall into the same few sets of the first cache, whose ways
+# are eight or more, where they lie a power of two apart.
+STREAMS: Final = 8
+MIN_STREAMS: Final = 4
+# Rows of the narrow factor in one tile: their outputs are streams as well.
+TILE_ROWS: Final = 8
+# With more rows a copy of the wide factor in strips pays (`schedule/layout`).
+MAX_ROWS: Final = 63
+# Rows a multiple of this many bytes apart meet in the same sets of the first cache.
+PAGE: Final = 4096
+# A wide factor of up to so many times the second cache is as well walked down in blocks of columns.
+FAR: Final = 8
+# Columns of a thread's part: shorter rows are over before prefetching them pays.
+MIN_WIDTH: Final = 1024
+
+
+def plan_thin(facts: KernelFacts, plan: Plan, found: Contraction, parallel: bool) -> bool:
+    """Plan a product with few rows, if it is one whose wide factor lies in memory row by row and is large."""
+    streams = _streams(facts, plan, found)
+    if not streams:
+        return False
+    along, columns, rows = found.reduce.src[1], found.vector, found.rows
+    outputs = [r for r in (rows, columns) if r is not None]
+    lanes = plan.fitting_lanes(plan.lanes_for(columns), plan.size(columns))
+    height = plan.size(rows) if rows is not None else 1
+    tile_rows = -(-height // -(-height // TILE_ROWS))
+    plan.accumulate(along, streams, outputs)
+    plan.parallel_settled = True
+    if parallel and plan.target.cores > 1:
+        _share_columns(plan, columns)
+    plan.vectorize(columns, lanes)
+    plan.unroll(columns, max(1, min(4, TILE_ROWS // 2 // tile_rows, plan.blocks(columns))))
+    plan.unroll(along, streams)
+    if rows is not None:
+        plan.unroll(rows, tile_rows)
+    return True
+
+
+def _streams(facts: KernelFacts, plan: Plan, found: Contraction) -> int:
+    """How many rows of the wide factor to read side by side; 0 where the product is of another class."""
+    along = found.reduce.src[1]
+    depth = range_size(along)
+    ranges = facts.ranges[found.reduce.src[0]]
+    if len(found.reduce.src) != 2 or found.together > 1 or found.vector is along or depth is None:
+        return 0
+    if any(r.arg.kind is not AxisKind.LOOP or range_size(r) is None for r in ranges if r is not along):
+        return 0
+    if found.rows is not None and plan.size(found.rows) > MAX_ROWS:
+        return 0
+    others = ranges - {along, found.vector, found.rows}
+    width = plan.size(found.vector)
+    wide = [
+        a for a in facts.accesses
+        if not a.is_store and found.vector in a.ranges and along in a.ranges and a.node in plan.below(found.reduce)
+    ]  # fmt: skip
+    if len(wide) != 1 or found.rows in wide[0].ranges or wide[0].node.dtype is not found.reduce.dtype:
+        return 0
+    step = facts.stride(wide[0], along)
+    if facts.stride(wide[0], found.vector) != 1 or step is None or step < width or width < 4 * plan.lanes_for(along):
+        return 0
+    item = found.reduce.dtype.itemsize
+    near = plan.target.l2_bytes * (1 if step * item % PAGE == 0 else FAR)
+    if others or depth * width * item <= near or obstacle(facts, along) is not None:
+        return 0
+    return next((s for s in range(STREAMS, MIN_STREAMS - 1, -1) if depth % s == 0 and depth > s), 0)
+
+
+def _share_columns(plan: Plan, columns: UOp) -> None:
+    """Equal wide parts for the cores: one each, or two where they are wide enough."""
+    size, cores = plan.size(columns), plan.target.cores
+    most = size // MIN_WIDTH
+    counts = [n for n in (2 * cores, cores) if n <= most] or list(range(min(cores, most), 1, -1))
+    if counts:
+        parts = next((n for n in counts if size % n == 0), counts[0])
+        plan.share(columns, -(-size // parts))

@@ -1,0 +1,98 @@
+"""Products with few rows: which get their sums accumulated in memory, in what tiles, and that they stay right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gradlet import Tensor
+from gradlet.ops.op import Op, Opt, OptKind, Tail
+from gradlet.optimize import heuristic
+from gradlet.target.target import AVX2, AVX512, NEON, Target
+from tests.codegen import kernels
+from tests.codegen.check import check_linear
+from tests.codegen.kernels import Kernel
+
+
+def product(m: int, n: int, k: int) -> Kernel:
+    return kernels.matmul(m, n, k) if m > 1 else vector_times_matrix(n, k)
+
+
+def vector_times_matrix(n: int, k: int) -> Kernel:
+    b = kernels.Builder()
+    j, along = b.range(n), b.reduce_range(k)
+    value = b.reduce(Op.ADD, b.load(b.param(1, k), along) * b.load(b.param(2, k * n), along * n + j), along)
+    b.store(b.param(0, n), j, value)
+    x, w = kernels.random(k, seed=1), kernels.random(k, n, seed=2)
+    return Kernel(b.sink("vecmat"), [kernels.empty(n), x, w], {0: x @ w})
+
+
+def small_caches(target: Target, cores: int = 1) -> Target:
+    """A machine on which small matrices are large already."""
+    return replace(target, l2_bytes=256, cores=cores)
+
+
+def of_kind(opts: tuple[Opt, ...], kind: OptKind) -> list[tuple[int, Tail]]:
+    return [(o.amount, o.tail) for o in opts if o.kind is kind]
+
+
+def test_few_rows_are_one_tile_that_walks_eight_rows_of_the_other_factor() -> None:
+    opts = heuristic.choose(product(8, 4096, 4096).sink, AVX2, parallel=False)
+    assert of_kind(opts, OptKind.ACCUMULATE) == [(8, Tail.EXACT)]
+    assert of_kind(opts, OptKind.VECTORIZE) == [(8, Tail.EXACT)]
+    assert of_kind(opts, OptKind.UNROLL) == [(8, Tail.EXACT), (8, Tail.EXACT)]
+    assert not of_kind(opts, OptKind.PARALLEL)
+
+
+def test_rows_are_balanced_and_columns_peeled() -> None:
+    opts = heuristic.choose(product(13, 4100, 4096).sink, AVX2, parallel=False)
+    assert of_kind(opts, OptKind.UNROLL) == [(8, Tail.EXACT), (7, Tail.BALANCE)]
+    assert of_kind(opts, OptKind.VECTORIZE) == [(8, Tail.PEEL)]
+
+
+def test_threads_share_wide_parts_of_the_columns() -> None:
+    opts = heuristic.choose(product(4, 8192, 4096).sink, AVX512)
+    assert of_kind(opts, OptKind.SPLIT) == [(1024, Tail.EXACT)]
+    assert of_kind(opts, OptKind.PARALLEL) == [(0, Tail.EXACT)]
+
+
+@pytest.mark.parametrize("shape", [(64, 4096, 4096), (8, 256, 256), (8, 4096, 1021), (8, 1000, 1000)])
+def test_other_products_keep_their_sums_in_registers(shape: tuple[int, int, int]) -> None:
+    opts = heuristic.choose(product(*shape).sink, AVX2, parallel=False)
+    assert not of_kind(opts, OptKind.ACCUMULATE)
+
+
+def cases() -> Iterator[tuple[int, int, int]]:
+    for m in (1, 2, 5, 8, 9, 17):
+        yield m, 70 + m, 16
+    yield from ((1, 64, 35), (3, 65, 40), (13, 97, 24), (8, 128, 12))
+
+
+@pytest.mark.parametrize("shape", list(cases()), ids=str)
+def test_every_shape_is_right(shape: tuple[int, int, int]) -> None:
+    kernel = product(*shape)
+    for target in (AVX2, AVX512, NEON):
+        small = small_caches(target)
+        program = check_linear(kernel, small)
+        assert OptKind.ACCUMULATE in [o.kind for o in program.opts]
+
+
+def test_what_follows_the_sum_is_computed_once() -> None:
+    """Bias and activation are in loops after the sums, whose blocks only add."""
+    kernel = kernels.matmul_bias_relu(5, 72, 16)
+    check_linear(kernel, small_caches(AVX2))
+    check_linear(kernel, small_caches(AVX512))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32"])
+def test_wide_layers_in_every_type(dtype: str) -> None:
+    rows, depth, width = 3, 1024, 1032
+    random = np.random.default_rng(3)
+    x, w = random.integers(-3, 4, (rows, depth)), random.integers(-3, 4, (depth, width))
+    result = (Tensor(x).cast(dtype) @ Tensor(w).cast(dtype)).cast("float64").numpy()
+    wanted = (x @ w).astype(np.float64)
+    tolerance = {"float16": 2e-3, "bfloat16": 1e-2}.get(dtype, 0)
+    np.testing.assert_allclose(result, wanted, rtol=tolerance, atol=tolerance)
