@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
+from gradlet.codegen.strided import pick, strided_load
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import ELEMENTWISE, AxisKind, LaneArg, Op, ReduceArg
+from gradlet.ops.op import ELEMENTWISE, AxisKind, Op, ReduceArg
 from gradlet.optimize.analysis import nesting_order, open_ranges
 
 
@@ -285,10 +286,27 @@ class _Vectorizer:
         index = node.src[0]
         start = self._contiguous_start(index)
         if start is None:
+            apart = self._apart(node, count)
+            if apart is not None:
+                return apart
             return mk(Op.VECTORIZE, node.dtype.vec(count), tuple([self.lane_copy(node, lane, i) for i in range(count)]))
         address = mk(Op.INDEX, index.dtype, (self.new[index.src[0]], start, *self._gate(index, count)))
         otherwise = tuple([self.spread(self._made(s), count) for s in node.src[1:]])
         return mk(Op.LOAD, node.dtype.vec(count), (address, *otherwise))
+
+    def _apart(self, node: UOp, count: int) -> UOp | None:
+        """A load whose lanes are a few elements apart."""
+        index = node.src[0]
+        linear = self.linear.get(index.src[1])
+        if linear is None or any(s.op is not Op.CONST or s.arg != 0 for s in node.src[1:]):
+            return None
+        form, gates = linear, self._gate(index, count)
+        gate = gates[0] if gates else None
+
+        def element(after: int) -> UOp:
+            return Linear(form.rest, 0, form.constant + after).at(0)
+
+        return strided_load(node.dtype, self.new[index.src[0]], element, form.factor, count, gate)
 
     def _store(self, node: UOp, lane: UOp, count: int) -> UOp:
         index, value = node.src
@@ -300,7 +318,7 @@ class _Vectorizer:
         vector = self._made(value)
         for i in range(count):
             address = self.lane_copy(index, lane, i)
-            single = vector if vector.dtype.count == 1 else extract(vector, i)
+            single = vector if vector.dtype.count == 1 else pick(vector, i)
             scattered.append(mk(Op.STORE, node.dtype, (address, single)))
         return mk(Op.SINK, node.dtype, tuple(scattered))
 
@@ -324,7 +342,7 @@ class _Vectorizer:
             elif top in self.linear:
                 made = self.linear[top].at(i)
             elif top.op is Op.REDUCE or top.op is Op.CARRY or top.op is Op.NEXT:
-                made = extract(self.new[top], i)
+                made = pick(self.new[top], i)
             else:
                 waiting = [s for s in top.src if (s, i) not in self.lane_copies]
                 if waiting:
@@ -346,12 +364,3 @@ def broadcast(node: UOp, count: int) -> UOp:
 def iota(count: int) -> UOp:
     """The index vector 0, 1, 2, ..."""
     return mk(Op.VECTORIZE, dtypes.index.vec(count), tuple([UOp.const(dtypes.index, i) for i in range(count)]))
-
-
-def extract(vector: UOp, lane: int) -> UOp:
-    """One lane of a vector."""
-    if vector.op is Op.VECTORIZE:
-        return vector.src[lane]
-    if vector.op is Op.CONST:
-        return UOp.const(vector.dtype.scalar, vector.arg)
-    return mk(Op.EXTRACT, vector.dtype.scalar, (vector,), LaneArg(lane))

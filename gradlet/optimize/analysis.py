@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import AxisKind, Op, RangeArg
 
+# Lanes so many elements apart are picked out of whole vectors; farther ones are loaded each by itself.
+MOST_APART: Final = 4
 EMPTY: Final[frozenset[UOp]] = frozenset()
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op
-from gradlet.optimize.analysis import Access, KernelFacts, range_size, size_bound
+from gradlet.optimize.analysis import MOST_APART, Access, KernelFacts, range_size, size_bound
 from gradlet.optimize.plan import Plan
 from gradlet.optimize.thin import plan_thin
 
@@ -148,8 +148,9 @@ def _lane_cost(
     for access in loads:
         if loop not in facts.ranges[access.address]:
             continue
-        if facts.stride(access, loop) != 1:
-            cost += lanes
+        stride = facts.stride(access, loop)
+        if stride != 1:
+            cost += lanes if stride is None or not 2 <= stride <= MOST_APART else stride
     for access in stores:
         if facts.stride(access, loop) not in (0, 1):
             cost += min(0.5, SCATTER / depth)

@@ -9,7 +9,7 @@ from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, Opt, Tail
 from gradlet.optimize import contraction
-from gradlet.optimize.analysis import Access, KernelFacts, is_fixed, range_size, size_bound
+from gradlet.optimize.analysis import MOST_APART, Access, KernelFacts, is_fixed, range_size, size_bound
 from gradlet.optimize.cost import estimate_facts
 from gradlet.optimize.plan import Plan
 from gradlet.target.target import Target
@@ -124,6 +124,8 @@ def _score(facts: KernelFacts, access: Access, loop: UOp) -> int:
         return 0
     if access.is_store:
         return 2 if stride == 1 else -3
+    if stride is not None and 2 <= stride <= MOST_APART:
+        return 0
     return 1 if stride == 1 else -1
 
 
@@ -207,7 +209,17 @@ def _copies(facts: KernelFacts, plan: Plan, loop: UOp, lanes: int, accesses: Seq
     heavy = sum(1 for n in inside if n.op in HEAVY)
     if heavy:
         return min(most, 2 if heavy == 1 else 1)
-    return min(most, 4 if len(accesses) <= 6 and len(inside) <= 60 else 2 if len(inside) <= 150 else 1)
+    many = min(most, 4 if len(accesses) <= 6 and len(inside) <= 60 else 2 if len(inside) <= 150 else 1)
+    if not is_fixed(loop) or plan.size(loop) > 8 * lanes:
+        return many
+    # A short range: blocks that fit it, so that the last one overlaps instead of being masked.
+    return min(range(1, many + 1), key=lambda c: _block_cost(plan.size(loop), lanes, c))
+
+
+def _block_cost(size: int, lanes: int, copies: int) -> float:
+    """Vectors that blocks of so many side by side take, and a little for each block; masks double that."""
+    blocks = -(-size // (lanes * copies))
+    return blocks * (copies + 0.5) * (1 if lanes * copies <= size else 2)
 
 
 def _interleave(facts: KernelFacts, plan: Plan) -> None:

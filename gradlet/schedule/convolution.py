@@ -32,8 +32,10 @@ from gradlet.target.target import Target
 COPY_CYCLES: Final = 1
 # A guard in the inner loop costs as much as so many multiply-adds of one register.
 MIN_REUSE: Final = 32
-# A strided element is gathered: a copy gathers it once.
+# Lanes so far apart are gathered, which a copy does once. Nearer ones are picked out of whole vectors.
+FAR_APART: Final = 5
 MIN_STRIDED_REUSE: Final = 2
+MIN_NEAR_REUSE: Final = 16
 # A part of fewer terms does not pay for its partial sum.
 MIN_PART: Final = 256
 # Vectors of pixels that a register tile takes.
@@ -352,13 +354,13 @@ class _Copy:
         last = self.last
         if last is None:
             return False
-        strided = any(by > 1 for axis, by in self.image.places[last].terms if self.is_lane(axis, last))
+        stride = max([by for axis, by in self.image.places[last].terms if self.is_lane(axis, last)], default=1)
         padded = any(p.inside is not None for p in self.image.places)
         reuse = self.work / self.elements
         if self.broadcast:
             return padded and reuse >= MIN_REUSE
-        if strided:
-            return reuse >= MIN_STRIDED_REUSE
+        if stride > 1:
+            return reuse >= (MIN_STRIDED_REUSE if stride >= FAR_APART else MIN_NEAR_REUSE)
         return bool(self.windows) and (padded or bool(self.apart)) and reuse >= MIN_REUSE
 
     def is_lane(self, axis: int, dim: int) -> bool:

@@ -11,42 +11,38 @@ entry:
   %p0 = load ptr, ptr %table, align 8
   %v1 = getelementptr inbounds i64, ptr %table, i64 1
   %p1 = load ptr, ptr %v1, align 8
-  %a2 = getelementptr i32, ptr %p0, i64 0
-  %v3 = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, splat (i32 1)
-  %a4 = getelementptr i32, ptr %p0, i64 8
-  %v7 = icmp slt i64 %begin, %end
-  br i1 %v7, label %loop0_5, label %after0_6
-loop0_5:
-  %i0_8 = phi i64 [ %begin, %entry ], [ %next32, %loop0_5 ]
-  %v9 = mul nsw i64 %i0_8, 9
-  %a10 = getelementptr float, ptr %p1, i64 %v9
-  %v11 = load <8 x float>, ptr %a10, align 4
-  %v12 = fmul <8 x float> %v11, splat (float 0x4024000000000000)
-  %v13 = fcmp oge <8 x float> %v12, splat (float 0x41E0000000000000)
-  %v14 = fcmp ult <8 x float> %v12, splat (float 0xC1E0000000000000)
-  %v15 = or <8 x i1> %v13, %v14
-  %v16 = select <8 x i1> %v15, <8 x float> zeroinitializer, <8 x float> %v12
-  %v17 = fptosi <8 x float> %v16 to <8 x i32>
-  %v18 = select <8 x i1> %v13, <8 x i32> splat (i32 2147483647), <8 x i32> %v17
-  %v19 = fcmp olt <8 x float> %v12, splat (float 0xC1E0000000000000)
-  %v20 = select <8 x i1> %v19, <8 x i32> splat (i32 -2147483648), <8 x i32> %v18
-  store <8 x i32> %v20, ptr %a2, align 4
-  %a21 = getelementptr float, ptr %a10, i64 8
-  %v22 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %a21, <8 x i1> %v3, <8 x float> splat (float 0x0000000000000000))
-  %v23 = fmul <8 x float> %v22, splat (float 0x4024000000000000)
-  %v24 = fcmp oge <8 x float> %v23, splat (float 0x41E0000000000000)
-  %v25 = fcmp ult <8 x float> %v23, splat (float 0xC1E0000000000000)
-  %v26 = or <8 x i1> %v24, %v25
-  %v27 = select <8 x i1> %v26, <8 x float> zeroinitializer, <8 x float> %v23
-  %v28 = fptosi <8 x float> %v27 to <8 x i32>
-  %v29 = select <8 x i1> %v24, <8 x i32> splat (i32 2147483647), <8 x i32> %v28
-  %v30 = fcmp olt <8 x float> %v23, splat (float 0xC1E0000000000000)
-  %v31 = select <8 x i1> %v30, <8 x i32> splat (i32 -2147483648), <8 x i32> %v29
-  call void @llvm.masked.store.v8i32.p0(<8 x i32> %v31, ptr align 4 %a4, <8 x i1> %v3)
-  %next32 = add nuw nsw i64 %i0_8, 1
-  %v33 = icmp slt i64 %next32, %end
-  br i1 %v33, label %loop0_5, label %after0_6, !llvm.loop !1
-after0_6:
+  %v4 = icmp slt i64 %begin, %end
+  br i1 %v4, label %loop0_2, label %after0_3
+loop0_2:
+  %i0_5 = phi i64 [ %begin, %entry ], [ %next27, %after1_8 ]
+  %v6 = mul nsw i64 %i0_5, 9
+  br label %loop1_7
+loop1_7:
+  %i1_9 = phi i64 [ 0, %loop0_2 ], [ %next25, %loop1_7 ]
+  %v10 = mul nsw i64 %i1_9, 8
+  %v11 = call i64 @llvm.smin.i64(i64 %v10, i64 1)
+  %a12 = getelementptr i32, ptr %p0, i64 %v11
+  %v13 = add nsw i64 %v6, %v11
+  %a14 = getelementptr float, ptr %p1, i64 %v13
+  %v15 = load <8 x float>, ptr %a14, align 4
+  %v16 = fmul <8 x float> %v15, splat (float 0x4024000000000000)
+  %v17 = fcmp oge <8 x float> %v16, splat (float 0x41E0000000000000)
+  %v18 = fcmp ult <8 x float> %v16, splat (float 0xC1E0000000000000)
+  %v19 = or <8 x i1> %v17, %v18
+  %v20 = select <8 x i1> %v19, <8 x float> zeroinitializer, <8 x float> %v16
+  %v21 = fptosi <8 x float> %v20 to <8 x i32>
+  %v22 = select <8 x i1> %v17, <8 x i32> splat (i32 2147483647), <8 x i32> %v21
+  %v23 = fcmp olt <8 x float> %v16, splat (float 0xC1E0000000000000)
+  %v24 = select <8 x i1> %v23, <8 x i32> splat (i32 -2147483648), <8 x i32> %v22
+  store <8 x i32> %v24, ptr %a12, align 4
+  %next25 = add nuw nsw i64 %i1_9, 1
+  %v26 = icmp slt i64 %next25, 2
+  br i1 %v26, label %loop1_7, label %after1_8, !llvm.loop !1
+after1_8:
+  %next27 = add nuw nsw i64 %i0_5, 1
+  %v28 = icmp slt i64 %next27, %end
+  br i1 %v28, label %loop0_2, label %after0_3, !llvm.loop !2
+after0_3:
   ret void
 }
 
@@ -71,7 +67,7 @@ loop0_10:
   store float %v9, ptr %a14, align 4
   %next15 = add nuw nsw i64 %i0_13, 1
   %v16 = icmp slt i64 %next15, %end
-  br i1 %v16, label %loop0_10, label %after0_11, !llvm.loop !2
+  br i1 %v16, label %loop0_10, label %after0_11, !llvm.loop !3
 after0_11:
   ret void
 }
@@ -83,9 +79,9 @@ entry:
   %p1 = load ptr, ptr %v1, align 8
   br label %loop0_2
 loop0_2:
-  %i0_4 = phi i64 [ 0, %entry ], [ %next23, %loop0_2 ]
-  %v5 = mul nsw i64 %i0_4, 32
-  %v6 = call i64 @llvm.smin.i64(i64 %v5, i64 8)
+  %i0_4 = phi i64 [ 0, %entry ], [ %next19, %loop0_2 ]
+  %v5 = mul nsw i64 %i0_4, 24
+  %v6 = call i64 @llvm.smin.i64(i64 %v5, i64 16)
   %a7 = getelementptr float, ptr %p0, i64 %v6
   %a8 = getelementptr float, ptr %p1, i64 %v6
   %v9 = load <8 x float>, ptr %a8, align 4
@@ -101,14 +97,9 @@ loop0_2:
   %v17 = load <8 x float>, ptr %a16, align 4
   %v18 = fmul <8 x float> %v17, splat (float 0x4008000000000000)
   store <8 x float> %v18, ptr %a15, align 4
-  %a19 = getelementptr float, ptr %a7, i64 24
-  %a20 = getelementptr float, ptr %a8, i64 24
-  %v21 = load <8 x float>, ptr %a20, align 4
-  %v22 = fmul <8 x float> %v21, splat (float 0x4008000000000000)
-  store <8 x float> %v22, ptr %a19, align 4
-  %next23 = add nuw nsw i64 %i0_4, 1
-  %v24 = icmp slt i64 %next23, 2
-  br i1 %v24, label %loop0_2, label %after0_3, !llvm.loop !3
+  %next19 = add nuw nsw i64 %i0_4, 1
+  %v20 = icmp slt i64 %next19, 2
+  br i1 %v20, label %loop0_2, label %after0_3, !llvm.loop !4
 after0_3:
   ret void
 }
@@ -150,7 +141,7 @@ loop1_19:
   %v29 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v25, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v28)
   %next30 = add nuw nsw i64 %i1_21, 1
   %v31 = icmp slt i64 %next30, 5
-  br i1 %v31, label %loop1_19, label %after1_20, !llvm.loop !4
+  br i1 %v31, label %loop1_19, label %after1_20, !llvm.loop !5
 after1_20:
   %v32 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v29)
   %v33 = fadd float %v18, %v32
@@ -298,12 +289,10 @@ entry:
 }
 
 declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)
-declare <8 x float> @llvm.masked.load.v8f32.p0(ptr, <8 x i1>, <8 x float>)
 declare <8 x i32> @llvm.masked.load.v8i32.p0(ptr, <8 x i1>, <8 x i32>)
 declare float @llvm.vector.reduce.fadd.v8f32(float, <8 x float>)
 declare i32 @llvm.vector.reduce.add.v8i32(<8 x i32>)
 declare i64 @llvm.smin.i64(i64, i64)
-declare void @llvm.masked.store.v8i32.p0(<8 x i32>, ptr, <8 x i1>)
 
 attributes #0 = { nounwind "prefer-vector-width"="256" "min-legal-vector-width"="256" }
 attributes #1 = { noinline nounwind "prefer-vector-width"="256" "min-legal-vector-width"="256" }
@@ -312,3 +301,4 @@ attributes #1 = { noinline nounwind "prefer-vector-width"="256" "min-legal-vecto
 !2 = distinct !{!2, !0}
 !3 = distinct !{!3, !0}
 !4 = distinct !{!4, !0}
+!5 = distinct !{!5, !0}

@@ -1,0 +1,59 @@
+"""Lanes a few elements apart: neighbours are loaded as vectors, and the wanted ones picked out of them.
+
+A load for each lane and an insertion for each would cost twice as many instructions as lanes; `factor` whole loads and
+shuffles cost a few. The last of these ends at the last wanted element, so nothing past it is touched, and what a guard
+forbids is masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gradlet.base.dtype import DType, dtypes
+from gradlet.graph.node import UOp, mk
+from gradlet.ops.op import LaneArg, Op
+from gradlet.optimize.analysis import MOST_APART
+
+
+def strided_load(
+    dtype: DType, param: UOp, element: Callable[[int], UOp], factor: int, count: int, gate: UOp | None
+) -> UOp | None:
+    """The vector of elements `0, factor, 2 * factor, ...`; zero where the gate is false. None where it does not pay.
+
+    Args:
+        dtype: of one element.
+        param: the memory.
+        element: the element number so many elements after the first.
+        factor: how far lanes are apart.
+        count: lanes.
+        gate: a vector that says which lanes may be loaded.
+    """
+    if not 2 <= factor <= MOST_APART or count < 4:
+        return None
+    last = factor * (count - 1)
+    starts = [min(n * count, last - (count - 1)) for n in range(factor)]
+    places = []
+    for lane in range(count):
+        which = next(n for n, start in enumerate(starts) if start <= factor * lane < start + count)
+        places.append((which, factor * lane - starts[which]))
+    vectors: list[UOp] = []
+    for which, start in enumerate(starts):
+        guard: tuple[UOp, ...] = ()
+        if gate is not None:
+            wanted = {place: lane for lane, (n, place) in enumerate(places) if n == which}
+            false = UOp.const(dtypes.bool, False)
+            lanes = [pick(gate, wanted[place]) if place in wanted else false for place in range(count)]
+            guard = (mk(Op.VECTORIZE, dtypes.bool.vec(count), tuple(lanes)),)
+        address = mk(Op.INDEX, dtype, (param, element(start), *guard))
+        otherwise = (UOp.const(dtype.vec(count), 0),) if guard else ()
+        vectors.append(mk(Op.LOAD, dtype.vec(count), (address, *otherwise)))
+    return mk(Op.VECTORIZE, dtype.vec(count), tuple([pick(vectors[which], place) for which, place in places]))
+
+
+def pick(vector: UOp, lane: int) -> UOp:
+    """One lane of a vector."""
+    if vector.op is Op.VECTORIZE:
+        return vector.src[lane]
+    if vector.op is Op.CONST:
+        return UOp.const(vector.dtype.scalar, vector.arg)
+    return mk(Op.EXTRACT, vector.dtype.scalar, (vector,), LaneArg(lane))

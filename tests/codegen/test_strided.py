@@ -1,0 +1,43 @@
+"""Lanes a few elements apart, against the values of loads one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gradlet import Tensor
+from gradlet.base.dtype import dtypes
+from gradlet.codegen.strided import strided_load
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import Op, ParamArg
+
+
+@pytest.mark.parametrize("factor", [2, 3, 4])
+@pytest.mark.parametrize("count", [4, 8, 16])
+def test_loads_end_at_the_last_lane(factor: int, count: int) -> None:
+    param = mk(Op.PARAM, dtypes.float32, (), ParamArg(0, 1000))
+    found = strided_load(dtypes.float32, param, lambda n: UOp.const(dtypes.index, n), factor, count, None)
+    assert found is not None
+    loads = [n for n in toposort((found,)) if n.op is Op.LOAD]
+    starts = [int(n.src[0].src[1].arg) for n in loads]
+    assert len(loads) == factor
+    assert max(starts) + count - 1 == factor * (count - 1)
+    lanes = [int(n.src[0].src[0].src[1].arg) + n.arg.lane for n in found.src]
+    assert lanes == [factor * lane for lane in range(count)]
+
+
+@pytest.mark.parametrize("factor", [0, 1, 5, -2])
+def test_other_distances_are_left_to_single_loads(factor: int) -> None:
+    param = mk(Op.PARAM, dtypes.float32, (), ParamArg(0, 1000))
+    assert strided_load(dtypes.float32, param, lambda n: UOp.const(dtypes.index, n), factor, 8, None) is None
+
+
+@pytest.mark.parametrize("step", [2, 3, 4])
+@pytest.mark.parametrize("width", [7, 31, 64])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_strided_views(step: int, width: int, dtype: str) -> None:
+    data = np.arange(3 * width).reshape(3, width).astype(dtype)
+    x = Tensor(data).realize()
+    np.testing.assert_array_equal((x[:, ::step] + 1).numpy(), data[:, ::step] + 1)
+    padded = np.pad(data, ((0, 0), (2, 3)))
+    np.testing.assert_array_equal((x.pad(((0, 0), (2, 3)))[:, 1::step] + 1).numpy(), padded[:, 1::step] + 1)
