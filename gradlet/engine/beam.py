@@ -116,7 +116,7 @@ class _Tools(Measured):
 
     def keep(self, state: State) -> None:
         """Store a search as far as it got."""
-        diskcache.put(self.key, _encode(state))
+        diskcache.put(self.key, _encode(state, self.work.ast.arg.name))
         self.shown.round = state.rounds
 
     def enough(self) -> bool:
@@ -246,14 +246,16 @@ def _key(kernel: UOp, target: Target, *more: str) -> str:
     words = " ".join(f"{kind.name}={kind.value}" for kind in OptKind)
     facts = " ".join(f"{name}={value!r}" for name, value in sorted(asdict(target).items()) if name != "native_dtypes")
     knobs = repr(settings.codegen_key())  # BEAM is one of them
-    return diskcache.key("search", f"version {VERSION}", words, facts, knobs, text.to_text(nameless), *more)
+    name = diskcache.key("search", f"version {VERSION}", words, facts, knobs, text.to_text(nameless), *more)
+    return name if is_launch(kernel.arg) else name + diskcache.SEARCH
 
 
-def _encode(state: State) -> bytes:
+def _encode(state: State, name: str) -> bytes:
     """A search as JSON; of one that is done only what is needed to use and to report it."""
     measured = {} if state.done else state.measured
     expanded = set() if state.done else state.expanded
     content = {
+        "kernel": name,
         "measured": [[opts_text(o), _finite(r.seconds), r.problem] for o, r in measured.items()],
         "expanded": sorted(opts_text(o) for o in expanded),
         "rounds": state.rounds, "idle": state.idle, "done": state.done,
@@ -276,6 +278,17 @@ def _decode(content: bytes) -> State | None:
         )  # fmt: skip
     except (ValueError, TypeError, KeyError, IndexError):
         return None
+
+
+def kept_searches(content: bytes) -> list[str]:
+    """Two lines about an entry of the cache; none where it cannot be read."""
+    state = _decode(content)
+    if state is None:
+        return []
+    name = str(json.loads(content).get("kernel", "?"))
+    until = "" if state.done else f" so far, {state.rounds} rounds"
+    found = "begun" if state.best is None else _times(*state.seconds)
+    return [f"{name}: {found}{until}", f"    {opts_text(state.best or ()) or 'no opts'}"]
 
 
 def _finite(seconds: float) -> float | None:

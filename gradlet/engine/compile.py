@@ -84,12 +84,12 @@ def get_kernel(ast: UOp, device: str) -> Kernel:
 def build_kernel(ast: UOp, device: str) -> Kernel:
     """Lower and compile one kernel, or one launch of several, showing each step that DEBUG asks for."""
     backend = Device[device]
-    if getattr(backend, "interprets", False):
-        return InterpretedKernel(ast.arg.name, 0, 0, ast, backend)
     if settings.BEAM:
         from gradlet.engine import beam  # only a search pays for it
 
         ast = beam.scheduled(ast, device)
+    if getattr(backend, "interprets", False):
+        return InterpretedKernel(ast.arg.name, 0, 0, ast, backend)
     lower = lower_launch if is_launch(ast.arg) else pipeline.lower
     linear: AnyProgram = lower(ast, backend.target, report.pass_observers())
     report.show_lowering(ast, linear, backend)

@@ -164,23 +164,27 @@ def additions(site: Site) -> Iterator[Opt]:
 
 
 class _Step(NamedTuple):
-    """An opt of a tuple, the size of its range then, the next free number then, and whether it makes that range."""
+    """An opt of a tuple, the kernel and the size of its range before it, the numbers of the ranges it makes."""
 
     opt: Opt
+    before: KernelFacts
     size: int
-    number: int
-    makes: bool
+    made: range
+
+    @property
+    def number(self) -> int:
+        """The first number that it gave, or the next free one."""
+        return self.made.start
 
 
 def _steps(sink: UOp, opts: Opts, target: Target) -> list[_Step]:
     steps: list[_Step] = []
     facts = KernelFacts(sink)
     for opt in opts:
-        loop = facts.by_number(opt.axis)
+        before, facts = facts, KernelFacts(actions.apply_one(facts.sink, opt, target))
+        loop = before.by_number(opt.axis)
         size = 0 if loop is None else size_bound(loop)
-        number = facts.next_number()
-        facts = KernelFacts(actions.apply_one(facts.sink, opt, target))
-        steps.append(_Step(opt, size, number, facts.next_number() > number))
+        steps.append(_Step(opt, before, size, range(before.next_number(), facts.next_number())))
     return steps
 
 
@@ -194,9 +198,9 @@ def changes(sink: UOp, opts: Opts, target: Target) -> Iterator[Opts]:
     for place, step in enumerate(steps):
         yield from _without(steps, place)
         for changed in _variants(step):
-            yield from _replaced(steps, place, changed)
+            yield from _replaced(steps, place, changed, target)
         yield from _rebalanced(steps, place)
-        if place + 1 < len(steps) and not step.makes and not steps[place + 1].makes:
+        if place + 1 < len(steps) and not step.made and not steps[place + 1].made:
             yield (*opts[:place], opts[place + 1], opts[place], *opts[place + 2 :])
 
 
@@ -205,27 +209,31 @@ def _without(steps: Sequence[_Step], place: int) -> Iterator[Opts]:
     gone = steps[place]
     before = [s.opt for s in steps[:place]]
     after = [s.opt for s in steps[place + 1 :]]
-    yield (*before, *[_renamed(o, gone, False) for o in after])
-    if gone.makes and any(o.axis == gone.number for o in after):
-        yield (*before, *[_renamed(o, gone, False) for o in after if o.axis != gone.number])
+    yield (*before, *[_renamed(o, gone, 0) for o in after])
+    if any(o.axis in gone.made for o in after):
+        yield (*before, *[_renamed(o, gone, 0) for o in after if o.axis not in gone.made])
 
 
-def _replaced(steps: Sequence[_Step], place: int, changed: Opt) -> Iterator[Opts]:
+def _replaced(steps: Sequence[_Step], place: int, changed: Opt, target: Target) -> Iterator[Opts]:
     step = steps[place]
-    # A range that is cut into one block has no outer loop, and the inner one keeps its number.
-    will = changed.amount < step.size
-    if not will and changed.kind is OptKind.SPLIT:
+    try:
+        after = actions.apply_one(step.before.sink, changed, target)
+    except ArgumentError:
         return
-    yield (*[s.opt for s in steps[:place]], changed, *[_renamed(s.opt, step, will) for s in steps[place + 1 :]])
+    # A range that is cut into one block has no outer loop, and the inner one keeps its number.
+    made = KernelFacts(after).next_number() - step.number
+    if changed.kind is OptKind.SPLIT and not made:
+        return
+    yield (*[s.opt for s in steps[:place]], changed, *[_renamed(s.opt, step, made) for s in steps[place + 1 :]])
 
 
-def _renamed(opt: Opt, step: _Step, will: bool) -> Opt:
-    """An opt behind another one that made a range or not, and will from now on or not."""
-    if step.makes and not will and opt.axis >= step.number:
-        return opt._replace(axis=step.opt.axis if opt.axis == step.number else opt.axis - 1)
-    if will and not step.makes and opt.axis >= step.number:
-        return opt._replace(axis=opt.axis + 1)
-    return opt
+def _renamed(opt: Opt, step: _Step, made: int) -> Opt:
+    """An opt behind another one that makes another number of ranges now."""
+    if opt.axis < step.number:
+        return opt
+    if opt.axis in step.made:
+        return opt if opt.axis < step.number + made else opt._replace(axis=step.opt.axis)
+    return opt._replace(axis=opt.axis + made - len(step.made))
 
 
 def _variants(step: _Step) -> Iterator[Opt]:
@@ -252,11 +260,11 @@ def _other_tails(size: int, amount: int) -> tuple[Tail, ...]:
 def _rebalanced(steps: Sequence[_Step], place: int) -> Iterator[Opts]:
     """A block of vectors side by side gets more or fewer of them: the split and what writes its blocks out change."""
     outer = steps[place]
-    if outer.opt.kind is not OptKind.SPLIT or not outer.makes:
+    if outer.opt.kind is not OptKind.SPLIT or not outer.made:
         return
     for other in range(place + 1, len(steps)):
         inner = steps[other]
-        if inner.opt.axis != outer.number or inner.makes or inner.opt.kind is not OptKind.UNROLL:
+        if inner.opt.axis != outer.number or inner.made or inner.opt.kind is not OptKind.UNROLL:
             continue
         rest = outer.opt.amount // inner.opt.amount
         for copies in range(2, MAX_COPIES + 1):

@@ -30,6 +30,7 @@ PRUNE_SECONDS: Final = 3600.0
 PRUNE_TO: Final = 0.75
 PRUNED: Final = "pruned"  # a file whose time is that of the last look
 TEMPORARY: Final = ".new-"
+SEARCH: Final = ".search"  # ends the names of results of searches
 # A file left by a killed writer is removed when it is this old.
 STALE_SECONDS: Final = 3600.0
 # An entry's age counts for pruning, so a hit renews it, but not more often than this: a hit should cost no write.
@@ -45,6 +46,7 @@ class CacheStats:
     bytes: int
     hits: int
     misses: int
+    searches: int = 0  # entries that are results of searches for schedules
 
 
 _hits = 0
@@ -133,7 +135,20 @@ def put(name: str, content: bytes) -> bool:
 def stats() -> CacheStats:
     """Entries and bytes on disk, hits and misses of this process."""
     files = [entry for entry in _entries() if not entry[0].name.startswith(TEMPORARY)]
-    return CacheStats(str(folder()), len(files), sum(size for _, size, _ in files), _hits, _misses)
+    searches = sum(path.name.endswith(SEARCH) for path, _, _ in files)
+    return CacheStats(str(folder()), len(files), sum(size for _, size, _ in files), _hits, _misses, searches)
+
+
+def contents(ending: str) -> list[bytes]:
+    """The content of every entry whose name ends so, the one written last at the end."""
+    found = [(modified, path) for path, _, modified in _entries() if path.name.endswith(ending)]
+    unpacked: list[bytes] = []
+    for _, path in sorted(found):
+        with contextlib.suppress(OSError):
+            content = _unpack(path.read_bytes())
+            if content is not None:
+                unpacked.append(content)
+    return unpacked
 
 
 def clear() -> int:

@@ -17,6 +17,7 @@ from gradlet import Context, Tensor, jit
 from gradlet.base import events
 from gradlet.base.errors import CompilerError
 from gradlet.base.settings import scope
+from gradlet.cli.main import main
 from gradlet.engine import beam
 from gradlet.engine.compile import build_kernel
 from gradlet.engine.worker import Reply, Work
@@ -154,7 +155,7 @@ def test_devices_without_times_say_so(device: str, monkeypatch: pytest.MonkeyPat
     sink = kernels.elementwise(999).sink
     with scope(BEAM=3):
         with pytest.warns(RuntimeWarning, match=f"BEAM=3 has no effect on device {device}: it "):
-            assert beam.scheduled(sink, device) is sink
+            build_kernel(sink, device)
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # once is enough
             beam.scheduled(sink, device)
@@ -165,9 +166,9 @@ def test_states_survive_the_cache() -> None:
     state = State(
         {opts: Outcome(1e-6), (): Outcome(float("inf"), "failed: SIGSEGV")}, {()}, 2, 1, False, opts, (1.0, 2.0)
     )
-    assert beam._decode(beam._encode(state)) == state
+    assert beam._decode(beam._encode(state, "k")) == state
     state.done = True
-    found = beam._decode(beam._encode(state))
+    found = beam._decode(beam._encode(state, "k"))
     assert found is not None and found.best == opts and not found.measured
     assert beam._decode(b"damaged") is None
     assert beam._decode(b"{}") is None
@@ -177,7 +178,7 @@ def test_a_choice_that_is_refused_now_is_searched_anew(counting: Counting) -> No
     sink = kernels.elementwise(999).sink
     beam.scheduled(sink, "CPU")
     key = beam._Search(sink, "CPU", beam.Device["CPU"].target, True).key
-    diskcache.put(key, beam._encode(State(done=True, best=(Opt(OptKind.GROUP, 7, 2),))))
+    diskcache.put(key, beam._encode(State(done=True, best=(Opt(OptKind.GROUP, 7, 2),)), "k"))
     counting.asked.clear()
     assert beam.scheduled(sink, "CPU").arg.opts is not None
     assert counting.asked
@@ -191,6 +192,19 @@ def test_search_is_not_imported_without_beam() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_the_command_line_knows_searches(counting: Counting, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cache", "searches"]) == 0
+    assert "no searches in " in capsys.readouterr().out
+    beam.scheduled(kernels.elementwise(999).sink, "CPU")
+    assert main(["cache", "searches"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and lines[0].startswith("elementwise: ") and "x as fast as the heuristic's" in lines[0]
+    assert main(["cache"]) == 0
+    assert "entries  1, 1 of them results of searches" in capsys.readouterr().out
+    assert main(["cache", "clear"]) == 0
+    assert not diskcache.contents(diskcache.SEARCH)
 
 
 PROGRAM = """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,7 +18,7 @@ from gradlet.codegen import pipeline
 from gradlet.device.common import llvm
 from gradlet.engine.inputs import Inputs, index_limits, random_values
 from gradlet.engine.measure import Measured, Workers
-from gradlet.engine.worker import Built, Reply, Work
+from gradlet.engine.worker import Built, Reply, Work, receive, send
 from gradlet.graph.node import UOp
 from gradlet.ops.op import KernelArg, Opt, OptKind
 from gradlet.runtime.device import Device
@@ -76,6 +78,20 @@ def test_workers_survive_their_candidates(workers: Workers) -> None:
     assert reply.kind == "failed" and reason in reply.value
     compared = workers.ask(this, "compare", [([good.value, good.value],)])[0]
     assert compared.kind == "ok" and len(compared.value) == 2
+
+
+def test_a_worker_ends_with_its_parent() -> None:
+    kernel = kernels.elementwise(64)
+    endless = built(kernel.sink, BAD["endless"][0])
+    code = "from gradlet.engine.worker import main; main()"
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None and process.stdout is not None
+    send(process.stdin, (work(kernel.sink), "estimate", ((),)))
+    assert receive(process.stdout).kind == "ok"
+    send(process.stdin, (None, "measure", (endless, math.inf)))
+    process.stdin.close()
+    assert process.wait(60) == 0
+    process.stdout.close()
 
 
 def test_replies_say_what_is_wrong(workers: Workers) -> None:
