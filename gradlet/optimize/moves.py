@@ -242,7 +242,9 @@ def _variants(step: _Step) -> Iterator[Opt]:
     if opt.kind not in _CUTS:
         return
     wanted = {opt.amount * 2, opt.amount // 2, opt.amount + 1, opt.amount - 1, opt.amount + 2, opt.amount - 2}
-    if opt.kind is OptKind.VECTORIZE or opt.amount > MAX_COPIES:
+    if opt.kind is OptKind.VECTORIZE:
+        wanted = {opt.amount * 2, opt.amount // 2}  # other lanes are taken apart one by one
+    elif opt.amount > MAX_COPIES:
         wanted = {opt.amount * 2, opt.amount // 2, opt.amount * 3 // 2, opt.amount * 3 // 4}
     for amount in sorted(wanted):
         if 2 <= amount <= step.size:

@@ -162,7 +162,9 @@ _ARITHMETIC: Final[dict[Op, Any]] = {
 
 
 def _registers(dtype: DType, target: Target) -> int:
-    """Registers that a value fills."""
+    """Registers that a value fills; lanes that are no power of two are taken apart one by one."""
+    if dtype.count & (dtype.count - 1):
+        return dtype.count
     return max(1, -(-8 * dtype.itemsize // target.vector_bits))
 
 
