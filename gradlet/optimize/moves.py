@@ -20,6 +20,7 @@ MAX_BLOCK: Final = 512
 COPIES: Final = (2, 3, 4, 6, 8, 12)  # iterations written out
 MAX_COPIES: Final = 16
 GROUPS: Final = (2, 4, 8)
+MIN_SUMMED: Final = 32  # iterations of a sum between two visits to memory
 
 
 # The words that cut a range into blocks of their amount.
@@ -40,7 +41,7 @@ class Site(NamedTuple):
     parallel: bool
 
 
-Proposals = Callable[[Site], Iterator[Opt]]
+Proposals = Callable[[Site], Iterator[Opts]]
 
 
 # amounts
@@ -66,10 +67,10 @@ def _tails(loop: UOp, amount: int) -> tuple[Tail, ...]:
     return tuple(t for t in Tail if t is not Tail.EXACT)
 
 
-def _cut(kind: OptKind, loop: UOp, amounts: Iterable[int]) -> Iterator[Opt]:
+def _cut(kind: OptKind, loop: UOp, amounts: Iterable[int]) -> Iterator[Opts]:
     for amount in amounts:
         for tail in _tails(loop, amount):
-            yield Opt(kind, loop.arg.number, amount, tail)
+            yield (Opt(kind, loop.arg.number, amount, tail),)
 
 
 def _loops(site: Site, *kinds: AxisKind) -> list[UOp]:
@@ -77,19 +78,19 @@ def _loops(site: Site, *kinds: AxisKind) -> list[UOp]:
 
 
 # a row a word
-def _split(site: Site) -> Iterator[Opt]:
+def _split(site: Site) -> Iterator[Opts]:
     for loop in _loops(site, AxisKind.LOOP, AxisKind.REDUCE, AxisKind.PARALLEL):
         size = size_bound(loop)
         yield from _cut(OptKind.SPLIT, loop, [a for a in _blocks(size, MIN_BLOCK, MAX_BLOCK) if a < size])
 
 
-def _unroll(site: Site) -> Iterator[Opt]:
+def _unroll(site: Site) -> Iterator[Opts]:
     for loop in _loops(site, AxisKind.LOOP, AxisKind.REDUCE, AxisKind.PARALLEL):
         size = size_bound(loop)
         yield from _cut(OptKind.UNROLL, loop, _copies(size))
 
 
-def _vectorize(site: Site) -> Iterator[Opt]:
+def _vectorize(site: Site) -> Iterator[Opts]:
     if site.target.kind != "cpu":
         return
     for loop in _loops(site, AxisKind.LOOP, AxisKind.REDUCE):
@@ -107,13 +108,13 @@ def _lane_counts(site: Site, loop: UOp) -> list[int]:
     return sorted(a for a in amounts if 2 <= a <= max(2, 1 << max(0, size - 1).bit_length()))
 
 
-def _group(site: Site) -> Iterator[Opt]:
+def _group(site: Site) -> Iterator[Opts]:
     for loop in _loops(site, AxisKind.REDUCE):
         size = size_bound(loop)
         yield from _cut(OptKind.GROUP, loop, [a for a in GROUPS if a <= size])
 
 
-def _reorder(site: Site) -> Iterator[Opt]:
+def _reorder(site: Site) -> Iterator[Opts]:
     loops = site.facts.loops
     movable = (AxisKind.LOOP, AxisKind.REDUCE, AxisKind.PARALLEL)
     for position, loop in enumerate(loops):
@@ -121,19 +122,31 @@ def _reorder(site: Site) -> Iterator[Opt]:
             continue
         for place, other in enumerate(loops):
             if other.arg.kind in movable and place not in (position, position - 1):
-                yield Opt(OptKind.REORDER, loop.arg.number, place)
+                yield (Opt(OptKind.REORDER, loop.arg.number, place),)
 
 
-def _parallel(site: Site) -> Iterator[Opt]:
+def _parallel(site: Site) -> Iterator[Opts]:
     if not site.parallel or site.target.cores < 2 or _loops(site, AxisKind.PARALLEL):
         return
     for loop in _loops(site, AxisKind.LOOP):
         if size_bound(loop) > 1:
-            yield Opt(OptKind.PARALLEL, loop.arg.number, 0)
+            yield (Opt(OptKind.PARALLEL, loop.arg.number, 0),)
 
 
-# The words that search tries, a row each: from a kernel to the opts of this word that are worth trying on it. An opt
-# that the kernel does not allow is no candidate, so a row need not know what is legal.
+def _accumulate(site: Site) -> Iterator[Opts]:
+    """Blocks of a sum, whose loop goes outside of all others: there a block of the operands serves all outputs."""
+    for loop in _loops(site, AxisKind.REDUCE):
+        size = range_size(loop)
+        if size is not None:
+            for amount in _blocks(size, MIN_SUMMED, size // 2):
+                if size % amount == 0:
+                    number = loop.arg.number
+                    yield Opt(OptKind.ACCUMULATE, number, amount), Opt(OptKind.REORDER, number, 0)
+
+
+# The words that search tries, a row each: from a kernel to the opts of this word that are worth trying on it, alone or
+# with others that they need. An opt that the kernel does not allow is no candidate, so a row need not know what is
+# legal.
 MOVES: Final[dict[OptKind, Proposals]] = {
     OptKind.SPLIT: _split,
     OptKind.UNROLL: _unroll,
@@ -141,6 +154,7 @@ MOVES: Final[dict[OptKind, Proposals]] = {
     OptKind.GROUP: _group,
     OptKind.REORDER: _reorder,
     OptKind.PARALLEL: _parallel,
+    OptKind.ACCUMULATE: _accumulate,
 }
 
 # The words that it does not try by itself, and why; it keeps and changes them where the heuristic chose them.
@@ -157,8 +171,8 @@ def apply(sink: UOp, opts: Sequence[Opt], target: Target) -> UOp | None:
         return None
 
 
-def additions(site: Site) -> Iterator[Opt]:
-    """One more opt, of any word."""
+def additions(site: Site) -> Iterator[Opts]:
+    """One more opt, of any word, with what it needs."""
     for propose in MOVES.values():
         yield from propose(site)
 

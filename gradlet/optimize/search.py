@@ -207,7 +207,7 @@ class _Search:
         if scheduled is None:
             return
         site = Site(KernelFacts(scheduled), self.target, self.parallel)
-        longer = ((*opts, opt) for opt in moves.additions(site))
+        longer = ((*opts, *added) for added in moves.additions(site))
         for candidate in (*longer, *moves.changes(self.kernel, opts, self.target)):
             if self._is_new(candidate):
                 yield candidate

@@ -71,7 +71,10 @@ ROWS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ROWS)
+QUICK = ("matmul", "symbolic")
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in ROWS])
 def test_it_is_never_worse_than_the_heuristic_and_deterministic(name: str) -> None:
     sink = ROWS[name]().sink
     tools = Made(sink)
@@ -104,6 +107,7 @@ def test_equal_kernels_are_looked_at_once() -> None:
     assert len(set(bare)) == len(bare) == len(tools.measured)
 
 
+@pytest.mark.slow
 def test_a_wider_beam_is_no_worse() -> None:
     sink = kernels.matmul(17, 30, 23).sink
     times = [search.search(sink, AVX2, width, Made(sink)).seconds for width in (1, 3)]
@@ -214,7 +218,7 @@ class Model:
         pass
 
     def enough(self) -> bool:
-        return len(self.known) > 60
+        return len(self.known) > 30
 
 
 MODELLED = {
