@@ -10,7 +10,7 @@ from gradlet.base.errors import CompilerError
 from gradlet.codegen.strided import pick, strided_load
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import ELEMENTWISE, AxisKind, Op, ReduceArg
-from gradlet.optimize.analysis import nesting_order, open_ranges
+from gradlet.optimize.analysis import fills_vectors, nesting_order, open_ranges
 
 
 def unroll(sink: UOp) -> UOp:
@@ -245,7 +245,9 @@ class _Vectorizer:
             carry, value, result = [self.spread(self._made(s), count) for s in node.src]
             return mk(node.op, result.dtype, (carry, value, result))
         if node.op is Op.INDEX:
-            return node  # LOAD and STORE look at it
+            return node  # LOAD, STORE and PREFETCH look at it
+        if node.op is Op.PREFETCH:
+            return self._prefetch(node, count)
         if node.op is Op.LOAD:
             return self._load(node, lane, count)
         if node.op is Op.STORE:
@@ -308,12 +310,24 @@ class _Vectorizer:
 
         return strided_load(node.dtype, self.new[index.src[0]], element, form.factor, count, gate)
 
+    def _prefetch(self, node: UOp, count: int) -> UOp:
+        """One line: that of the first lane. What is gathered from many is not brought near."""
+        value, index = node.src
+        vector = self.spread(self._made(value), count)
+        if self._lane_range(index) is None:
+            return mk(node.op, vector.dtype, (vector, self.new[index]), node.arg)
+        start = self._contiguous_start(index)
+        if start is None:
+            return vector
+        return mk(node.op, vector.dtype, (vector, mk(Op.INDEX, index.dtype, (self.new[index.src[0]], start))), node.arg)
+
     def _store(self, node: UOp, lane: UOp, count: int) -> UOp:
         index, value = node.src
         start = self._contiguous_start(index)
         if start is not None:
             address = mk(Op.INDEX, index.dtype, (self.new[index.src[0]], start, *self._gate(index, count)))
-            return mk(Op.STORE, node.dtype, (address, self.spread(self._made(value), count)))
+            arg = node.arg if fills_vectors(address, count) else None
+            return mk(Op.STORE, node.dtype, (address, self.spread(self._made(value), count)), arg)
         scattered: list[UOp] = []
         vector = self._made(value)
         for i in range(count):

@@ -38,7 +38,7 @@ def settle_guards(sink: UOp) -> UOp:
                 new[node] = made
         elif node.op is Op.STORE and len(src[0].src) > 2 and src[0].src[2].op is Op.CONST:
             index = src[0]
-            kept = mk(Op.STORE, node.dtype, (mk(Op.INDEX, index.dtype, index.src[:2]), src[1]))
+            kept = mk(Op.STORE, node.dtype, (mk(Op.INDEX, index.dtype, index.src[:2]), src[1]), node.arg)
             new[node] = kept if index.src[2].arg else mk(Op.SINK, node.dtype)
         elif node.op is Op.SINK:
             new[node] = mk(Op.SINK, node.dtype, tuple([s for s in src if s.op is Op.STORE]), node.arg)

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gradlet.base.settings import NOOPT, OPTS
-from gradlet.codegen import decompose_dtypes, decompose_ops, divisions, expand, linearize, loops, memory, reduce
+from gradlet.codegen import (
+    decompose_dtypes,
+    decompose_ops,
+    divisions,
+    expand,
+    linearize,
+    loops,
+    memory,
+    reduce,
+    transpose,
+)
 from gradlet.graph.launch import variables_in_order
 from gradlet.graph.node import UOp, no_gc, toposort
 from gradlet.graph.passes import Observer, Pass, Pipeline
@@ -91,6 +101,8 @@ PIPELINE: Final = Pipeline(
         Pass("simplify copies", _simplify, K, K, doc="each copy has constants where ranges were"),
         Pass("vectorise", plain(expand.vectorize), K, K, doc="VECTOR ranges become lanes"),
         Pass("settle guards", plain(memory.settle_guards), K, K, doc="every guarded load has its other value"),
+        Pass("transpose in registers", plain(transpose.transpose_in_registers), K, K,
+             doc="lanes gathered from rows side by side become columns of loaded rows"),
         Pass("compute narrow floats in float32", for_target(decompose_dtypes.compute_in_float32), K, K,
              doc="one rounding an op"),
         Pass("decompose ops", for_target(decompose_ops.decompose), K, K,

@@ -312,6 +312,10 @@ def _value(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: M
         return vectorize([values[s] for s in node.src], node.dtype.count)
     if op is Op.EXTRACT:
         return lanes(values[node.src[0]], node.src[0].dtype.count)[..., node.arg.lane : node.arg.lane + 1]
+    if op is Op.SHUFFLE:
+        return shuffle([values[s] for s in node.src], node.src[0].dtype.count, node.arg.picks)
+    if op is Op.PREFETCH:
+        return values[node.src[0]]
     if op is Op.REDUCE_LANES:
         value = lanes(values[node.src[0]], node.src[0].dtype.count)
         return numeric.finish(numeric.partial(node.arg.op, node.dtype, value, (-1,), True), node.dtype)
@@ -321,6 +325,12 @@ def _value(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: M
 def lanes(value: Array, count: int) -> Array:
     """All lanes written out; a broadcast vector is held as one lane."""
     return np.broadcast_to(value, (*value.shape[:-1], count)) if value.shape[-1] != count else value
+
+
+def shuffle(sources: Sequence[Array], count: int, picks: Sequence[int]) -> Array:
+    """Lanes of the vectors, counted through, in the order of `picks`."""
+    whole = np.broadcast_arrays(*[lanes(source, count) for source in sources])
+    return np.concatenate(whole, axis=-1)[..., list(picks)]
 
 
 def vectorize(sources: Sequence[Array], count: int) -> Array:

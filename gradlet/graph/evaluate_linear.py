@@ -11,7 +11,7 @@ import numpy as np
 
 from gradlet.base.errors import CompilerError
 from gradlet.graph import numeric
-from gradlet.graph.evaluate_kernel import Address, elements, lanes, vectorize
+from gradlet.graph.evaluate_kernel import Address, elements, lanes, shuffle, vectorize
 from gradlet.graph.node import UOp
 from gradlet.graph.numeric import Array
 from gradlet.graph.program import LinearProgram
@@ -170,6 +170,14 @@ def _extract(run: _Run, node: UOp) -> None:
     run.values[node] = lanes(run.values[node.src[0]], node.src[0].dtype.count)[node.arg.lane : node.arg.lane + 1]
 
 
+def _shuffle(run: _Run, node: UOp) -> None:
+    run.values[node] = shuffle([run.values[s] for s in node.src], node.src[0].dtype.count, node.arg.picks)
+
+
+def _prefetch(run: _Run, node: UOp) -> None:
+    run.values[node] = run.values[node.src[0]]
+
+
 def _reduce_lanes(run: _Run, node: UOp) -> None:
     value = lanes(run.values[node.src[0]], node.src[0].dtype.count)
     run.values[node] = numeric.finish(numeric.partial(node.arg.op, node.dtype, value, (-1,), True), node.dtype)
@@ -197,6 +205,8 @@ _HANDLERS: Final[dict[Op, Callable[[_Run, UOp], None]]] = {
     Op.STORE: _store,
     Op.VECTORIZE: _vectorize,
     Op.EXTRACT: _extract,
+    Op.SHUFFLE: _shuffle,
+    Op.PREFETCH: _prefetch,
     Op.REDUCE_LANES: _reduce_lanes,
     Op.ACC: _acc,
     Op.UPDATE: _update,

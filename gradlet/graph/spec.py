@@ -115,7 +115,7 @@ def _check_form(node: UOp, stage: Stage, gone: frozenset[Op]) -> None:
         _need(len(node.src) == info.arity, f"{node.op.name} has {info.arity} sources, here {len(node.src)}")
     if info.arg is None:
         _need(node.arg is None, f"{node.op.name} takes no arg")
-    elif info.arg is not object and not (node.op is Op.GATHER and node.arg is None):
+    elif info.arg is not object and not (node.op in (Op.GATHER, Op.STORE) and node.arg is None):
         is_launch = node.op is Op.SINK and stage is Stage.KERNEL and type(node.arg) is LaunchArg
         _need(is_launch or type(node.arg) is info.arg, f"the arg of {node.op.name} is a {info.arg.__name__}")
     if stage is Stage.TENSOR:
@@ -468,6 +468,21 @@ def _extract(node: UOp, stage: Stage) -> None:
     _need(0 <= node.arg.lane < source.count, f"there is no lane {node.arg.lane} of {source.count}")
 
 
+def _shuffle(node: UOp, stage: Stage) -> None:
+    _need(1 <= len(node.src) <= 2, "SHUFFLE has one vector or two")
+    source = node.src[0].dtype
+    _need(all(s.dtype is source for s in node.src), "both vectors have one type")
+    _need(node.dtype is source.scalar.vec(len(node.arg.picks)), "the result has a lane of the sources' type a pick")
+    lanes = source.count * len(node.src)
+    _need(all(0 <= pick < lanes for pick in node.arg.picks), f"the sources have {lanes} lanes")
+
+
+def _prefetch(node: UOp, stage: Stage) -> None:
+    _need(node.dtype is node.src[0].dtype, "the dtype is that of the value")
+    _need(node.src[1].op is Op.INDEX and len(node.src[1].src) == 2, "the address is an INDEX without a guard")
+    _need(1 <= node.arg.level <= 3, "the caches are numbered 1 to 3")
+
+
 def _reduce_lanes(node: UOp, stage: Stage) -> None:
     source = node.src[0].dtype
     _need(source.count > 1, "the source is a vector")
@@ -532,6 +547,7 @@ _CHECKS: Final[dict[Op, Check]] = {
     **dict.fromkeys((Op.CMPLT, Op.CMPEQ, Op.CMPNE), _of_kinds("buixf", result_is_bool=True)),
     Op.WHERE: _where,
     Op.PARAM: _param, Op.RANGE: _range, Op.INDEX: _index, Op.LOAD: _load, Op.STORE: _store, Op.REDUCE: _reduce,
+    Op.SHUFFLE: _shuffle, Op.PREFETCH: _prefetch,
     Op.SINK: _sink, Op.VECTORIZE: _vectorize, Op.EXTRACT: _extract, Op.REDUCE_LANES: _reduce_lanes,
     Op.ACC: _acc, Op.UPDATE: _update, Op.END: _end, Op.SPECIAL: _special,
 }  # fmt: skip

@@ -82,6 +82,9 @@ class Op(IntEnum):
     VECTORIZE = 55
     EXTRACT = 56
     REDUCE_LANES = 57
+    SHUFFLE = 70
+    # memory hints
+    PREFETCH = 71
     # linear program
     ACC = 58
     UPDATE = 59
@@ -272,6 +275,24 @@ class LaneArg(NamedTuple):
     lane: int
 
 
+class ShuffleArg(NamedTuple):
+    """SHUFFLE: which lane of the sources, counted through, each lane of the result is."""
+
+    picks: tuple[int, ...]
+
+
+class StoreArg(NamedTuple):
+    """STORE: whether it goes past the caches (a hint, kept only where it fills aligned vectors)."""
+
+    stream: bool = False
+
+
+class PrefetchArg(NamedTuple):
+    """PREFETCH: the nearest cache to bring a line to, 1 to 3."""
+
+    level: int = 1
+
+
 class AccArg(NamedTuple):
     """ACC: number of the accumulator inside the kernel."""
 
@@ -296,6 +317,9 @@ class OptKind(IntEnum):
     REORDER = 5  # move the range to nesting position `amount`
     GROUP = 6  # keep `amount` partial accumulators side by side (a reduce range)
     ACCUMULATE = 7  # sum blocks of `amount` iterations, one after another, onto what is in memory (a reduce range)
+    PREFETCH = 20  # bring near what loads of a slot will read `amount` iterations later
+    STREAM = 21  # stores to slot `amount` that run over the range go past the caches
+    FAR = 22  # cut into `amount` far segments that are walked together
 
 
 class Tail(IntEnum):
@@ -311,7 +335,18 @@ class Tail(IntEnum):
 # What a kind of opt says beyond a range, an amount and a tail: a named tuple of ints, enums and tuples of those, a
 # class a kind. Texts leave out a field that has its default.
 OptDetail: TypeAlias = tuple[Any, ...]
-DETAILS: Final[dict[OptKind, type[OptDetail]]] = {}
+
+
+class PrefetchDetail(NamedTuple):
+    """PREFETCH: the slot of the memory that is read, and the nearest cache to bring lines to, 1 to 3."""
+
+    slot: int
+    level: int = 1
+
+
+DETAILS: Final[dict[OptKind, type[OptDetail]]] = {
+    OptKind.PREFETCH: PrefetchDetail,
+}
 
 
 class Opt(NamedTuple):
@@ -452,13 +487,16 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.RANGE: OpInfo(1, (K, L), RangeArg, "loop variable 0 <= i < source, dtype index"),
     Op.INDEX: OpInfo(None, (K, L), None, "(param, element number[, gate]) -> address; dtype is the element's"),
     Op.LOAD: OpInfo(None, (K, L), None, "(index[, value where the gate is false])"),
-    Op.STORE: OpInfo(2, (K, L), None, "(index, value), dtype void"),
+    Op.STORE: OpInfo(2, (K, L), StoreArg, "(index, value), dtype void; no arg for an ordinary one"),
     Op.REDUCE: OpInfo(None, (K,), ReduceArg, "(value, *ranges): combine the value over the ranges"),
     Op.SINK: OpInfo(None, ANY, KernelArg, "(*stores): the kernel; its loops follow from the ranges used. For tensors: "
                     "the roots of one schedule; (*kernels): its kernels in order, or with a LaunchArg the bodies of "
                     "one launch"),
     Op.VECTORIZE: OpInfo(None, (K, L), None, "lanes from scalars; all the same scalar is a broadcast"),
     Op.EXTRACT: OpInfo(1, (K, L), LaneArg, "one lane of a vector"),
+    Op.SHUFFLE: OpInfo(None, (K, L), ShuffleArg, "lanes of one vector or of two of the same type, in another order"),
+    Op.PREFETCH: OpInfo(2, (K, L), PrefetchArg, "(value, index): the value; the line at the address, which need not "
+                        "exist, is on its way to a cache by then"),
     Op.REDUCE_LANES: OpInfo(1, (K, L), ReduceArg, "combine the lanes of a vector to a scalar"),
     Op.ACC: OpInfo(None, (L,), AccArg, "(initial value, *ranges): a register carried over the ranges"),
     Op.UPDATE: OpInfo(2, (L,), None, "(acc, new value)"),

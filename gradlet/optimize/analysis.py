@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -13,6 +14,10 @@ from gradlet.ops.op import AxisKind, Op, RangeArg
 
 # Lanes so many elements apart are picked out of whole vectors; farther ones are loaded each by itself.
 MOST_APART: Final = 4
+# Element-wise ops that become many instructions, about so many.
+HEAVY: Final = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.POW})
+HEAVY_NODES: Final = 16
+
 EMPTY: Final[frozenset[UOp]] = frozenset()
 
 
@@ -144,6 +149,26 @@ def _digits(form: Affine, stride: int, lanes: int) -> tuple[tuple[int, int], tup
     if lows[0] < 0 or lows[1] >= stride:
         return None
     return (highs[0], highs[1]), (lows[0], lows[1])
+
+
+def divisor(node: UOp) -> int:
+    """A number that certainly divides an index expression; 0 for the constant 0."""
+    if node.op is Op.CONST:
+        return abs(int(node.arg))
+    if node.op is Op.MUL:
+        return divisor(node.src[0]) * divisor(node.src[1])
+    if node.op in (Op.ADD, Op.MIN, Op.MAX):
+        return math.gcd(divisor(node.src[0]), divisor(node.src[1]))
+    return 1
+
+
+def fills_vectors(address: UOp, count: int) -> bool:
+    """Whether `count` elements from an address on are one aligned vector of 16 to 64 bytes.
+
+    Memory of a kernel's parameters that it writes begins at a multiple of 64 bytes.
+    """
+    size = count * address.dtype.itemsize
+    return size in (16, 32, 64) and len(address.src) == 2 and divisor(address.src[1]) % count == 0
 
 
 class Access(NamedTuple):

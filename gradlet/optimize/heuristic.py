@@ -8,14 +8,21 @@ from collections.abc import Sequence
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, Opt, Tail
-from gradlet.optimize import contraction
-from gradlet.optimize.analysis import MOST_APART, Access, KernelFacts, is_fixed, range_size, size_bound
+from gradlet.optimize import contraction, streams, tiles
+from gradlet.optimize.analysis import (
+    HEAVY,
+    HEAVY_NODES,
+    MOST_APART,
+    Access,
+    KernelFacts,
+    is_fixed,
+    range_size,
+    size_bound,
+)
 from gradlet.optimize.cost import estimate_facts
 from gradlet.optimize.plan import Plan
 from gradlet.target.target import Target
 
-HEAVY = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.POW})
-HEAVY_NODES = 16  # nodes that a heavy one becomes
 SHORT = 16  # iterations of a reduce that are written out
 MAX_BODY = 600  # nodes in the copies of a loop body
 MAX_WIDE = 1200  # nodes in the copies of a body that reduces columns
@@ -44,6 +51,9 @@ def choose(sink: UOp, target: Target, parallel: bool = True) -> tuple[Opt, ...]:
     busy = tiled | _vectorize_reduces(facts, plan, tiled)
     _vectorize_outputs(facts, plan, busy)
     _interleave(facts, plan)
+    streams.ask_for_rows(facts, plan)
+    streams.ask_for_next_row(facts, plan)
+    streams.stream_stores(facts, plan)
     if parallel and not plan.parallel_settled:
         _parallelize(facts, plan)
     return tuple(plan.opts)
@@ -136,6 +146,12 @@ def _row_reduce(facts: KernelFacts, plan: Plan, reduce: UOp, loop: UOp, loads: i
     blocks = -(-size // lanes)
     if blocks == 1:
         return
+    single = not any(other is not reduce and loop in other.src[1:] for other in facts.reduces)
+    if single and not plan.masked & {loop} and streams.far_segments(plan, loop, loads):
+        blocks = plan.blocks(loop)
+        if blocks % 2 == 0:
+            plan.group(loop, 2, Tail.EXACT)
+        return
     groups = 4 if loads <= 2 else 2
     if not facts.ranges[reduce]:
         groups = 8 if loads <= 1 else 4
@@ -160,6 +176,8 @@ def _vectorize_outputs(facts: KernelFacts, plan: Plan, busy: set[UOp]) -> None:
         candidates = [r for r in candidates if not _meets_lanes(facts, plan, r)]
         if not candidates:
             continue
+        if tiles.transposing_tile(facts, plan, accesses, candidates):
+            continue
         best = max(candidates, key=lambda r: (_total(facts, accesses, r), r.arg.number))
         if _total(facts, accesses, best) <= _gathers(facts, accesses, best):
             _block(facts, plan, accesses, candidates)
@@ -182,6 +200,8 @@ def _block(facts: KernelFacts, plan: Plan, accesses: Sequence[Access], candidate
     body = sum(HEAVY_NODES if n.op in HEAVY else 1 for n in facts.order if not facts.ranges[n].isdisjoint(candidates))
     if body * BLOCK * BLOCK > MAX_BLOCK:
         return  # computing, not moving: copies would only be long to compile
+    if any(facts.ranges[n] & set(candidates) for n in facts.order if n.op is Op.CARRY):
+        return  # rows of a scan, which are far from one another
     for stores in (True, False):
         for loop in candidates:
             along = any(a.is_store is stores and loop in a.ranges and facts.stride(a, loop) == 1 for a in accesses)

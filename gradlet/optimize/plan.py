@@ -25,7 +25,9 @@ class Plan:
     Attributes:
         opts: what was chosen so far.
         lanes: ranges that have vector lanes.
+        widths: how many lanes these have.
         parallel_settled: whether it is decided already what threads share.
+        masked: ranges whose end is guarded or done apart.
     """
 
     def __init__(self, facts: KernelFacts, target: Target, number: int) -> None:
@@ -33,6 +35,8 @@ class Plan:
         self.opts: list[Opt] = []
         self.lanes: set[UOp] = set()
         self.parallel_settled = False
+        self.widths: dict[UOp, int] = {}
+        self.masked: set[UOp] = set()
         self._next = number
         self._nest: list[Part] = [Part(r) for r in facts.loops]
         self._numbers: dict[Part, int] = {Part(r): int(r.arg.number) for r in facts.loops}
@@ -91,6 +95,12 @@ class Plan:
 
         `apart` is for kernels that add to what they have written: nothing may be done twice there.
         """
+        tail = self._tail(loop, amount, apart)
+        if tail not in (Tail.EXACT, Tail.SHIFT):
+            self.masked.add(loop)
+        return tail
+
+    def _tail(self, loop: UOp, amount: int, apart: Tail) -> Tail:
         size = self.blocks(loop)
         if range_size(loop) is None:
             return Tail.MASK
@@ -115,7 +125,15 @@ class Plan:
         size, tail = self.blocks(loop), self.tail(loop, lanes, Tail.PEEL)
         self._split(OptKind.VECTORIZE, self.number(loop), size, lanes, tail, is_fixed(loop))
         self.lanes.add(loop)
+        self.widths[loop] = lanes
         self._blocks[loop] = size // lanes if tail is Tail.PEEL else -(-size // lanes)
+
+    def far(self, loop: UOp, amount: int) -> None:
+        """Far segments side by side; `amount` divides what is left of the range."""
+        size = self.blocks(loop)
+        self._split(OptKind.FAR, self.number(loop), size, amount, Tail.EXACT, is_fixed(loop))
+        self._copies[loop] = self._copies.get(loop, 1) * amount
+        self._blocks[loop] = size // amount
 
     def group(self, loop: UOp, amount: int, tail: Tail) -> None:
         """Partial accumulators side by side."""
@@ -134,6 +152,13 @@ class Plan:
         )
         self._copies[loop] = self._copies.get(loop, 1) * amount
         self._blocks[loop] = -(-size // amount)
+
+    def split_and_unroll(self, loop: UOp, block: int, amount: int) -> None:
+        """Blocks of a range as a loop of their own, and `amount` copies inside, which divides the block."""
+        inner = self._split(OptKind.SPLIT, self.number(loop), self.blocks(loop), block, self.tail(loop, block))
+        self._split(OptKind.UNROLL, inner, block, amount, Tail.EXACT)
+        self._copies[loop] = self._copies.get(loop, 1) * amount
+        self._blocks[loop] = -(-self.blocks(loop) // block)
 
     def unroll_far(self, loop: UOp, streams: int) -> None:
         """`streams` iterations far from one another side by side: memory is walked in as many runs without gaps."""
@@ -156,6 +181,7 @@ class Plan:
         self._split(OptKind.VECTORIZE, inner, width, lanes, Tail.EXACT)
         self._split(OptKind.UNROLL, inner, copies, copies, Tail.EXACT)
         self.lanes.add(loop)
+        self.widths[loop] = lanes
         self._blocks[loop] = -(-size // width)
 
     def thread(self, loop: UOp, lanes: int) -> None:

@@ -148,6 +148,7 @@ class _Kernel:
         self.current: dict[UOp, Value] = {}  # ACC -> the register that holds it now
         self.loops: dict[UOp, _Loop] = {}
         self.loop_count = loops_before
+        self.streams = False
         self.carried, self.initialised_at = _accumulators(program.uops)
         self.lane_stride = _lane_strides(program.uops)
         self.handlers: dict[Op, Callable[[UOp], None]] = {
@@ -155,6 +156,7 @@ class _Kernel:
             Op.SPECIAL: self._special, Op.RANGE: self._range, Op.END: self._end, Op.ACC: self._acc,
             Op.UPDATE: self._update, Op.INDEX: self._index, Op.LOAD: self._load, Op.STORE: self._store,
             Op.VECTORIZE: self._vectorize, Op.EXTRACT: self._extract, Op.REDUCE_LANES: self._reduce_lanes,
+            Op.SHUFFLE: self._shuffle, Op.PREFETCH: self._prefetch,
         }  # fmt: skip
 
     def render(self) -> None:
@@ -172,6 +174,9 @@ class _Kernel:
             handler(node)
         if self.loops:
             raise RenderError(f"kernel {self.program.name}: {len(self.loops)} loops have no END")
+        if self.streams and self.target.triple.startswith("x86_64"):
+            # Streaming stores are not ordered with the others that tell who waits that this part is done.
+            self.writer.call_void("llvm.x86.sse.sfence")
         self.writer.line("ret void")
 
     # the function around the body
@@ -402,7 +407,11 @@ class _Kernel:
         pointer = self.value(address)
         align = dtype.scalar.itemsize
         stored = self._to_memory(self.value(source), dtype)
-        if gate is None:
+        if gate is None and node.arg is not None and node.arg.stream and not self.is_gpu:
+            self.streams = True
+            align *= dtype.count  # what `stream` checked
+            self.writer.line(f"store {stored}, {pointer}, align {align}, !nontemporal !{{i32 1}}")
+        elif gate is None:
             self.writer.line(f"store {stored}, {pointer}, align {align}")
         elif dtype.count == 1 and gate.dtype.count == 1:
             self._store_if(self.value(gate), f"store {stored}, {pointer}, align {align}")
@@ -480,6 +489,18 @@ class _Kernel:
     def _extract(self, node: UOp) -> None:
         value = self.value(node.src[0])
         self.values[node] = value if lanes_of(value.type) == 1 else self.writer.extract(value, node.arg.lane)
+
+    def _shuffle(self, node: UOp) -> None:
+        first = self.value(node.src[0])
+        second = self.value(node.src[1]) if len(node.src) > 1 else Value("poison", first.type)
+        self.values[node] = self.writer.shuffle(first, second, node.arg.picks)
+
+    def _prefetch(self, node: UOp) -> None:
+        """The value as it is, and an instruction beside it. A GPU keeps many loads in flight as it is."""
+        self.values[node] = self.value(node.src[0])
+        if not self.is_gpu:
+            kinds = (self.value(node.src[1]), integer(0, "i32"), integer(4 - node.arg.level, "i32"), integer(1, "i32"))
+            self.writer.call_void("llvm.prefetch.p0", *kinds)
 
     def _reduce_lanes(self, node: UOp) -> None:
         self.values[node] = self.alu.reduce_lanes(node.arg.op, node.dtype, self.value(node.src[0]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from gradlet.base.dtype import DType, dtypes
@@ -197,6 +198,12 @@ class Writer:
         kind = vector_type(len(picks), scalar_of(value.type))
         mask = ", ".join(f"i32 {p}" for p in picks)
         return self.emit(kind, f"shufflevector {value}, {value.type} poison, <{len(picks)} x i32> <{mask}>")
+
+    def shuffle(self, first: Value, second: Value, picks: Sequence[int]) -> Value:
+        """A vector of some lanes of two others of one type."""
+        kind = vector_type(len(picks), scalar_of(first.type))
+        mask = ", ".join(f"i32 {p}" for p in picks)
+        return self.emit(kind, f"shufflevector {first}, {second}, <{len(picks)} x i32> <{mask}>")
 
     def extract(self, value: Value, lane: int) -> Value:
         """One lane."""

@@ -287,7 +287,7 @@ MOVEMENT: Final = RuleSet("movements after movements", "reorders", [
 # guards
 def _sure_store(x: UOp, y: UOp, root: UOp) -> UOp:
     index = mk(Op.INDEX, root.src[0].dtype, (x, y))
-    return mk(Op.STORE, root.dtype, (index, root.src[1]))
+    return mk(Op.STORE, root.dtype, (index, root.src[1]), root.arg)
 
 
 def _live_stores(root: UOp) -> UOp | None:

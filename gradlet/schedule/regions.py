@@ -94,7 +94,9 @@ class Planner:
         loops = [(a, sizes[a]) for a in self.nesting(kernels) if a in shared and sizes[a] > 1]
         best: Plan | None = None
         lanes = self.lanes(kernels)
-        for cuts in candidates(loops, self.target.cores):
+        handed_on = peak([v for v in values.values() if not v.stored], len(kernels))
+        fitting = 2 * -(-handed_on // max(1, self.target.scratch_bytes))
+        for cuts in candidates(loops, max(fitting, self.target.cores * ENOUGH_BLOCKS)):
             if any(cut.atom in lanes and cut.inner < MIN_LANES for cut in cuts):
                 continue
             made = self._priced(kernels, list(values.values()), cuts, sizes)
@@ -272,18 +274,18 @@ def peak(values: Sequence[Value], count: int) -> int:
     return max((sum(v.bytes for v in values if v.first <= p <= v.last) for p in range(count)), default=0)
 
 
-def candidates(loops: Sequence[tuple[int, int]], cores: int) -> list[tuple[Cut, ...]]:
-    """Ways to cut: some outer loops fully, and perhaps the next one in parts."""
+def candidates(loops: Sequence[tuple[int, int]], enough: int) -> list[tuple[Cut, ...]]:
+    """Ways to cut into up to `enough` blocks: some outer loops fully, and perhaps the next one in parts."""
     found: list[tuple[Cut, ...]] = []
     prefix: tuple[Cut, ...] = ()
     count = 1
     for atom, size in loops:
         for outer in divisors(size):
-            if count * outer >= 2 and (count * outer <= cores * ENOUGH_BLOCKS or not found):
+            if count * outer >= 2 and (count * outer <= enough or not found):
                 found.append((*prefix, Cut(atom, outer, size // outer)))
         prefix = (*prefix, Cut(atom, size, 1))
         count *= size
-        if count > cores * ENOUGH_BLOCKS:
+        if count > enough:
             break
     return [cuts for cuts in found if prod(c.outer for c in cuts) <= MAX_BLOCKS]
 

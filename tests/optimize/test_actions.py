@@ -15,7 +15,7 @@ from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
 from gradlet.graph.node import UOp
 from gradlet.graph.passes import Pass
-from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, Tail
+from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, PrefetchDetail, Tail
 from gradlet.optimize.actions import apply
 from gradlet.optimize.analysis import affine, kernel_ranges, make_range, never_meet
 from gradlet.target.target import AVX512, NVPTX
@@ -39,6 +39,10 @@ def single_opts(sink: UOp) -> Iterator[Opt]:
                     yield Opt(kind, axis, amount, tail)
         for amount in (1, 2, 3, 5):
             yield Opt(OptKind.ACCUMULATE, axis, amount)
+        yield Opt(OptKind.FAR, axis, 3 if size % 3 == 0 else 4)
+        for slot in sorted({n.arg.slot for n in sink.toposort() if n.op is Op.PARAM}):
+            yield Opt(OptKind.PREFETCH, axis, 2, detail=PrefetchDetail(slot))
+            yield Opt(OptKind.STREAM, axis, slot)
         yield Opt(OptKind.PARALLEL, axis, 0)
         yield Opt(OptKind.REORDER, axis, (axis + 1) % len(kernel_ranges(sink)))
 

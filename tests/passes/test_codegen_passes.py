@@ -91,6 +91,9 @@ SUBJECTS: dict[str, Callable[[], kernels.Kernel]] = {
     "simplify copies": lambda: scheduled(kernels.padded(2, 1, 1), Opt(OptKind.UNROLL, 0, 4)),
     "vectorise": lambda: scheduled(kernels.two_dimensional(2, 8), Opt(OptKind.VECTORIZE, 1, 4)),
     "settle guards": guarded_maximum,
+    "transpose in registers": lambda: scheduled(
+        kernels.strided(4, 4), Opt(OptKind.VECTORIZE, 1, 4), Opt(OptKind.UNROLL, 0, 4)
+    ),
     "compute narrow floats in float32": half_product,
     "decompose ops": exponential,
     "simplify lanes": lambda: scheduled(kernels.padded(6, 1, 1), Opt(OptKind.VECTORIZE, 0, 4)),

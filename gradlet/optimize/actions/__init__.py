@@ -9,9 +9,11 @@ from gradlet.graph.node import UOp
 from gradlet.ops.op import KernelArg, Opt, OptKind
 from gradlet.optimize.actions.accumulate import accumulate
 from gradlet.optimize.actions.parallel import parallel
+from gradlet.optimize.actions.prefetch import prefetch
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.actions.reorder import reorder
 from gradlet.optimize.actions.split import split
+from gradlet.optimize.actions.stream import stream
 from gradlet.optimize.analysis import KernelFacts
 from gradlet.target.target import Target
 
@@ -25,6 +27,9 @@ ACTIONS: Final[dict[OptKind, Action]] = {
     OptKind.VECTORIZE: split,
     OptKind.THREAD: split,
     OptKind.GROUP: split,
+    OptKind.FAR: split,
+    OptKind.PREFETCH: prefetch,
+    OptKind.STREAM: stream,
     OptKind.REORDER: reorder,
     OptKind.PARALLEL: parallel,
     OptKind.ACCUMULATE: accumulate,

@@ -1,4 +1,9 @@
-"""SPLIT and its kin: a range cut into blocks; the inner part is a loop, copies, lanes, or partial accumulators."""
+"""SPLIT and its kin: a range cut into blocks; the inner part is a loop, copies, lanes, or partial accumulators.
+
+FAR cuts the other way, into a few long segments that are walked side by side: each has a hardware prefetcher of its
+own. It is sugar: SPLIT by the length of a segment, then UNROLL of the outer part, or GROUP of it where it belongs to a
+reduce, so that every segment has a partial accumulator.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +25,7 @@ _SPLITS: Final = {
     OptKind.VECTORIZE: AxisKind.VECTOR,
     OptKind.THREAD: AxisKind.THREAD,
     OptKind.GROUP: AxisKind.UNROLL,
+    OptKind.FAR: AxisKind.UNROLL,
 }
 
 
@@ -41,8 +47,10 @@ def _check_split(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> Non
         raise refusal(opt, f"it is already of kind {kind.name}")
     if amount < 2:
         raise refusal(opt, "the amount must be at least 2")
-    if opt.kind in (OptKind.UNROLL, OptKind.GROUP) and amount > MAX_UNROLL:
+    if opt.kind in (OptKind.UNROLL, OptKind.GROUP, OptKind.FAR) and amount > MAX_UNROLL:
         raise refusal(opt, f"at most {MAX_UNROLL} copies make sense")
+    if opt.kind is OptKind.FAR and (opt.tail is not Tail.EXACT or size is None or size % amount):
+        raise refusal(opt, "the segments must be of one known size")
     if opt.kind is OptKind.GROUP and (not closing or any(loop in facts.ranges[s] for s in facts.stores)):
         raise refusal(opt, "partial accumulators need a reduce range")
     if kind is AxisKind.PARALLEL and size is not None and amount >= size:
@@ -94,7 +102,9 @@ class _Split:
         size, amount = loop.src[0], opt.amount
         kind = _SPLITS.get(opt.kind, loop.arg.kind if loop.arg.kind is not AxisKind.PARALLEL else AxisKind.LOOP)
         # Side by side accumulators and lanes are combined after the loop, so they are closed by a REDUCE of their own.
-        self.inner_last = opt.kind in (OptKind.GROUP, OptKind.VECTORIZE)
+        self.inner_last = opt.kind in (OptKind.GROUP, OptKind.VECTORIZE) or (
+            opt.kind is OptKind.FAR and loop.arg.kind is AxisKind.REDUCE
+        )
         self.mask: UOp | None = None
         self.outer: UOp | None = None
         whole = range_size(loop) == amount or (opt.tail is Tail.MASK and (range_size(loop) or amount) < amount)
@@ -109,6 +119,8 @@ class _Split:
             if opt.tail is Tail.SHIFT and int(size.arg) % amount:
                 start = start.minimum(int(size.arg) - amount)
             self.value = start + self.inner
+            if opt.kind is OptKind.FAR:
+                self.value = self.inner * count + self.outer
         if opt.tail is Tail.MASK and (size.op is not Op.CONST or int(size.arg) % amount):
             self.mask = self.value < size
 
@@ -147,7 +159,7 @@ class _Split:
         gate = index.src[2] & self.mask if len(index.src) > 2 else self.mask
         guarded = mk(Op.INDEX, index.dtype, (*index.src[:2], gate))
         if node.op is Op.STORE:
-            return mk(Op.STORE, node.dtype, (guarded, src[1]))
+            return mk(Op.STORE, node.dtype, (guarded, src[1]), node.arg)
         otherwise = src[1] if len(src) > 1 else UOp.const(node.dtype, 0)
         return mk(Op.LOAD, node.dtype, (guarded, otherwise))
 

@@ -1,0 +1,105 @@
+"""Register transposes: neighbours in memory that are loaded into lanes of neighbouring vectors are loaded as vectors.
+
+Where lanes run along one axis and copies along another, contiguous one, each copy gathers a lane from every row:
+
+    v0 = a[0], b[0], c[0], d[0]        a = a[0..3], ...        (a load a row)
+    v1 = a[1], b[1], c[1], d[1]   ->   v0, v1, v2, v3 = the columns of a, b, c, d
+    ...
+
+Rows are loaded in pieces of 128 bits, so that every exchange stays inside such a piece: one cheap instruction on
+every vector unit. Of wider vectors each piece holds other rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import Op, ShuffleArg
+from gradlet.optimize.analysis import affine
+from gradlet.optimize.tiles import PIECE_BYTES
+
+
+class _Lanes(NamedTuple):
+    """What a vector's lanes load: memory, the terms of each lane's element number, how far each is from lane 0."""
+
+    param: UOp
+    terms: tuple[frozenset[tuple[UOp, int]], ...]
+    distances: tuple[int, ...]
+
+
+def transpose_in_registers(sink: UOp) -> UOp:
+    """Vectors whose lanes are gathered from rows side by side become columns of those rows."""
+    order = toposort((sink,))
+    found: dict[_Lanes, dict[int, UOp]] = {}
+    for node in order:
+        if node.op is Op.VECTORIZE and all(s.op is Op.LOAD for s in node.src):
+            gathered = _lanes(node)
+            if gathered is not None:
+                found.setdefault(gathered[0], {})[gathered[1]] = node
+    new: dict[UOp, UOp] = {}
+    for lanes, vectors in found.items():
+        width = PIECE_BYTES // lanes.param.dtype.itemsize
+        if width < 2 or len(lanes.terms) % width:
+            continue
+        begin = None
+        for first in sorted(vectors):
+            if begin is not None and first < begin + width:
+                continue
+            if all(first + i in vectors for i in range(width)):
+                begin = first
+                group = [vectors[first + i] for i in range(width)]
+                new.update(zip(group, _columns(group[0], width)))
+    return sink.substitute(new) if new else sink
+
+
+def _lanes(node: UOp) -> tuple[_Lanes, int] | None:
+    """The loads behind a vector, and the constant in the element number of lane 0; None where a guard or bool is."""
+    param = node.src[0].src[0].src[0]
+    if node.dtype.scalar.is_bool:
+        return None
+    forms = []
+    for load in node.src:
+        index = load.src[0]
+        if len(index.src) > 2 or index.src[0] is not param:
+            return None
+        forms.append(affine(index.src[1]))
+    first = forms[0].constant
+    terms = tuple([frozenset(form.terms.items()) for form in forms])
+    return _Lanes(param, terms, tuple([form.constant - first for form in forms])), first
+
+
+def _columns(node: UOp, width: int) -> list[UOp]:
+    """The vector and those of the next elements in memory, from loads of `width` elements a lane."""
+    dtype, count = node.dtype.scalar, node.dtype.count
+    rows = [mk(Op.LOAD, dtype.vec(width), load.src) for load in node.src]
+    # Row i of every piece: lanes i, i + width, ...
+    vectors = [_joined(rows[i::width]) for i in range(width)]
+    low = _interleaving(count, width, 0)
+    high = _interleaving(count, width, width // 2)
+    half = width // 2
+    for _ in range(width.bit_length() - 1):
+        pairs = [(vectors[i], vectors[i + half]) for i in range(half)]
+        vectors = [mk(Op.SHUFFLE, dtype.vec(count), pair, picks) for pair in pairs for picks in (low, high)]
+    return vectors
+
+
+def _joined(parts: list[UOp]) -> UOp:
+    """Vectors one behind another."""
+    while len(parts) > 1:
+        parts = [_pair(parts[i], parts[i + 1]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
+    return parts[0]
+
+
+def _pair(first: UOp, second: UOp) -> UOp:
+    count = first.dtype.count + second.dtype.count
+    return mk(Op.SHUFFLE, first.dtype.scalar.vec(count), (first, second), ShuffleArg(tuple(range(count))))
+
+
+def _interleaving(count: int, width: int, begin: int) -> ShuffleArg:
+    """Half of each piece of two vectors, element by element."""
+    picks: list[int] = []
+    for piece in range(0, count, width):
+        for i in range(piece + begin, piece + begin + width // 2):
+            picks += (i, count + i)
+    return ShuffleArg(tuple(picks))

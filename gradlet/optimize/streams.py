@@ -1,0 +1,123 @@
+"""Choices about memory that streams by: far segments, rows asked for ahead, stores past the caches."""
+
+from __future__ import annotations
+
+import math
+
+from gradlet.graph.node import UOp
+from gradlet.ops.op import AxisKind, Op, Opt, OptKind, PrefetchDetail
+from gradlet.optimize.actions.stream import LEAST_BYTES, LINE_BYTES
+from gradlet.optimize.analysis import Access, KernelFacts, divisor, is_fixed, size_bound
+from gradlet.optimize.plan import Plan
+from gradlet.target.target import MAX_SCRATCH
+
+STREAMS = 8  # far segments that the hardware follows at once
+SEGMENT_BYTES = 64 * 1024  # shorter segments are not far: a prefetcher begins anew in every page
+RESULT_SHARE = 4  # a result of more than one part in so many of the last cache goes past it
+MOST_ROWS_AHEAD = 16
+LEAST_ROW = 4096  # bytes of a row that is asked for as a whole
+
+
+def far_segments(plan: Plan, loop: UOp, loads: int) -> bool:
+    """Cut the rest of a long reduce range into segments that are walked side by side; whether it was.
+
+    One pass over much memory is bound by how many lines are under way, and every segment has a prefetcher of its own.
+    """
+    blocks = plan.blocks(loop)
+    if not is_fixed(loop) or not loads:
+        return False
+    for count in range(max(1, STREAMS // loads), 1, -1):
+        if blocks % count == 0:
+            step = plan.size(loop) // count
+            if step * 4 < SEGMENT_BYTES:
+                return False
+            plan.far(loop, count)
+            return True
+    return False
+
+
+def ask_for_rows(facts: KernelFacts, plan: Plan) -> None:
+    """Rows that an index names begin anywhere: ask for those of later iterations."""
+    for access in facts.accesses:
+        if access.is_store or access.param.arg.size * access.param.dtype.itemsize <= plan.target.l2_bytes:
+            continue
+        along = [r for r in access.ranges if r in plan.lanes and facts.stride(access, r) == 1]
+        named = _named_by(facts, access)
+        if not along or not named:
+            continue
+        loop = max(named, key=lambda r: r.arg.number)
+        row = plan.size(along[0]) * access.param.dtype.itemsize
+        ahead = min(MOST_ROWS_AHEAD, -(-plan.target.l1_bytes // (3 * row)))
+        if loop not in plan.lanes and plan.blocks(loop) == plan.size(loop) > 2 * ahead:
+            detail = PrefetchDetail(access.param.arg.slot)
+            plan.opts.append(Opt(OptKind.PREFETCH, plan.number(loop), ahead, detail=detail))
+            return
+
+
+def ask_for_next_row(facts: KernelFacts, plan: Plan) -> None:
+    """Rows that are walked several times: memory is idle from the second time on, so ask for the row after."""
+    target = plan.target
+    passes: dict[tuple[UOp, frozenset[UOp]], list[Access]] = {}
+    for access in facts.accesses:
+        closed = [r for r in access.ranges if r.arg.kind is AxisKind.REDUCE]
+        if not access.is_store and len(closed) == 1 and facts.stride(access, closed[0]) == 1:
+            passes.setdefault((access.param, access.ranges - {closed[0]}), []).append(access)
+    for (param, outer), accesses in passes.items():
+        if len(accesses) != 2 or len(outer) != 1:
+            continue
+        loop = next(iter(outer))
+        row = max(facts.stride(a, loop) or 0 for a in accesses) * param.dtype.itemsize
+        whole = row * size_bound(loop)
+        if LEAST_ROW <= row <= target.l1_bytes and whole > target.llc_bytes and plan.blocks(loop) == plan.size(loop):
+            detail = PrefetchDetail(param.arg.slot)
+            plan.opts.append(Opt(OptKind.PREFETCH, plan.number(loop), 1, detail=detail))
+            return
+
+
+def _named_by(facts: KernelFacts, access: Access) -> list[UOp]:
+    """The output loops of an index that names what is accessed, if the kernel does not write that index."""
+    stored = {a.param for a in facts.accesses if a.is_store}
+    found: set[UOp] = set()
+    for atom in access.form.terms:
+        stack = [atom]
+        while stack:
+            node = stack.pop()
+            if node.op is Op.LOAD:
+                if node.src[0].src[0] in stored:
+                    return []
+                found |= facts.ranges[node]
+            stack.extend(node.src)
+    return [r for r in found if r.arg.kind in (AxisKind.LOOP, AxisKind.PARALLEL)]
+
+
+def stream_stores(facts: KernelFacts, plan: Plan) -> None:
+    """Large results go past the caches, where whole aligned vectors are stored."""
+    if any(opt.kind is OptKind.ACCUMULATE for opt in plan.opts):
+        return  # results are read again
+    most = max(plan.target.llc_bytes // RESULT_SHARE, MAX_SCRATCH)
+    loaded = {a.param for a in facts.accesses if not a.is_store}
+    by_slot: dict[int, list[Access]] = {}
+    for access in facts.accesses:
+        if access.is_store and access.param not in loaded:
+            by_slot.setdefault(access.param.arg.slot, []).append(access)
+    for slot, stores in by_slot.items():
+        # Scratch of a region has the same place for every block.
+        elements = sum(math.prod(size_bound(r) for r in facts.ranges[a.address]) for a in stores)
+        written = min(elements, stores[0].param.arg.size) * stores[0].param.dtype.itemsize
+        shared = frozenset.intersection(*[a.ranges for a in stores])
+        if written > most and shared and all(_fills_vectors(facts, plan, a) for a in stores):
+            loop = min(shared, key=lambda r: r.arg.number)
+            plan.opts.append(Opt(OptKind.STREAM, plan.number(loop), slot))
+
+
+def _fills_vectors(facts: KernelFacts, plan: Plan, access: Access) -> bool:
+    lanes = next((r for r in access.ranges if r in plan.lanes), None)
+    if lanes is None or facts.stride(access, lanes) != 1 or len(access.address.src) > 2:
+        return False
+    if not is_fixed(lanes) or not plan.masked.isdisjoint(access.ranges):
+        return False
+    count = plan.widths[lanes]
+    if plan.size(lanes) % count or not LEAST_BYTES <= count * access.param.dtype.itemsize <= LINE_BYTES:
+        return False
+    rest = [f * divisor(a) for a, f in access.form.terms.items() if a is not lanes]
+    return all(step % count == 0 for step in (access.form.constant, *rest))

@@ -1,0 +1,83 @@
+"""Permuted copies: which loads become columns of loaded rows, that they are right, and the instructions."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from gradlet import Tensor
+from gradlet.base.dtype import DType, dtypes
+from gradlet.codegen import pipeline
+from gradlet.device.common.llvm import emit_assembly
+from gradlet.graph.program import LinearProgram
+from gradlet.ops.op import Op, OptKind
+from gradlet.optimize import heuristic
+from gradlet.render.llvmir import render
+from gradlet.target.target import AVX2, AVX512, NEON, SSE, Target
+from tests.codegen import kernels
+from tests.codegen.check import check_linear
+
+TARGETS = pytest.mark.parametrize("target", [AVX512, AVX2, SSE, NEON], ids=lambda t: t.name)
+
+
+def transposition(rows: int, columns: int, dtype: DType = dtypes.float32) -> kernels.Kernel:
+    b = kernels.Builder()
+    out, x = b.param(0, rows * columns, dtype), b.param(1, rows * columns, dtype)
+    i, j = b.range(columns), b.range(rows)
+    b.store(out, i * rows + j, b.load(x, j * columns + i))
+    a = np.arange(rows * columns).reshape(rows, columns).astype(dtype.name)
+    return kernels.Kernel(b.sink("transposition"), [np.zeros((columns, rows), dtype.name), a], {0: a.T})
+
+
+def scalar_loads(program: LinearProgram) -> int:
+    return sum(n.op is Op.LOAD and n.dtype.count == 1 for n in program.uops)
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.int8, dtypes.float16, dtypes.float64], ids=lambda d: d.name)
+@pytest.mark.parametrize(("rows", "columns"), [(32, 48), (37, 53), (300, 20)])
+def test_tiles_are_transposed_in_registers(rows: int, columns: int, dtype: DType, target: Target) -> None:
+    program = check_linear(transposition(rows, columns, dtype), target)
+    assert any(n.op is Op.SHUFFLE for n in program.uops)
+    assert scalar_loads(program) == 0
+
+
+def test_what_has_no_tile_stays_right() -> None:
+    for rows, columns in ((3, 50), (50, 3), (1, 9), (9, 1), (2, 2)):
+        check_linear(transposition(rows, columns), AVX2)
+    program = check_linear(transposition(40, 40, dtypes.bool), AVX2)
+    assert not any(n.op is Op.SHUFFLE for n in program.uops)
+
+
+@TARGETS
+def test_arithmetic_on_a_transposed_operand(target: Target) -> None:
+    assert scalar_loads(check_linear(kernels.strided(40, 24), target)) == 0
+
+
+@pytest.mark.parametrize(("target", "exchange"), [(AVX512, "vunpcklps"), (AVX2, "vunpcklps"), (SSE, "unpcklps")])
+def test_exchanges_stay_inside_pieces_of_registers(target: Target, exchange: str) -> None:
+    text = emit_assembly(render(pipeline.lower(transposition(64, 64).sink, target), target), target)
+    assert exchange in text
+    for slow in ("vpermps", "vpermt2ps", "insertps", "gather"):
+        assert slow not in text
+
+
+def test_blocks_touch_few_pages_and_fill_lines() -> None:
+    opts = heuristic.choose(transposition(4096, 4096).sink, AVX2)
+    assert [(o.kind, o.amount) for o in opts[:5]] == [
+        (OptKind.SPLIT, 16), (OptKind.VECTORIZE, 8), (OptKind.UNROLL, 2), (OptKind.SPLIT, 256), (OptKind.UNROLL, 4),
+    ]  # fmt: skip
+    # Blocks are nearly equal: 300 rows are no block of 256 and one that overlaps it nearly whole.
+    assert [o.amount for o in heuristic.choose(transposition(64, 300).sink, AVX2)][3] == 152
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_permuted_copies_of_any_rank(dtype: str) -> None:
+    x = np.random.default_rng(0).integers(0, 200, (5, 4, 17, 8)).astype(dtype)
+    for axes in list(itertools.permutations(range(4)))[1::3]:
+        np.testing.assert_array_equal(Tensor(x).permute(axes).contiguous().numpy(), x.transpose(axes))
+    np.testing.assert_array_equal(
+        Tensor(x)[1:, :, ::2].permute(3, 2, 0, 1).contiguous(), x[1:, :, ::2].transpose(3, 2, 0, 1)
+    )

@@ -1,0 +1,126 @@
+"""Words and choices about memory that streams by: PREFETCH, STREAM, FAR, and the instructions they become."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gradlet.base.errors import ArgumentError
+from gradlet.codegen import pipeline
+from gradlet.device.common.llvm import emit_assembly
+from gradlet.graph.node import UOp
+from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, PrefetchDetail, Tail
+from gradlet.optimize import heuristic
+from gradlet.optimize.actions import apply
+from gradlet.render.llvmir import render
+from gradlet.target.target import AVX2, AVX512, NEON, NVPTX, SSE, Target
+from tests.codegen import kernels
+from tests.codegen.check import check_linear
+
+VECTOR = Opt(OptKind.VECTORIZE, 0, 8)
+STREAM = Opt(OptKind.STREAM, 0, 0)
+
+
+def assembly(sink: UOp, target: Target, *opts: Opt) -> str:
+    program = pipeline.lower(sink.replace(arg=KernelArg(sink.arg.name, opts or None)), target)
+    return emit_assembly(render(program, target), target)
+
+
+def refused(sink: UOp, opts: list[Opt], reason: str, target: Target = AVX2) -> None:
+    with pytest.raises(ArgumentError, match=reason):
+        apply(sink, opts, target)
+
+
+def test_stream_needs_whole_aligned_vectors() -> None:
+    refused(kernels.elementwise(64).sink, [STREAM], "no lanes that are neighbours")
+    refused(kernels.elementwise(64).sink, [VECTOR, Opt(OptKind.STREAM, 0, 1)], "no store to slot 1 runs over it")
+    refused(kernels.elementwise(64).sink, [STREAM], "A GPU|a GPU decides", NVPTX)
+    refused(kernels.in_place(64).sink, [VECTOR, STREAM], "reads what it writes")
+    refused(kernels.elementwise(67).sink, [VECTOR._replace(tail=Tail.MASK), STREAM], "a store is guarded")
+    refused(kernels.elementwise(67).sink, [VECTOR._replace(tail=Tail.SHIFT), STREAM], "a multiple of its vector")
+    refused(kernels.elementwise(66).sink, [Opt(OptKind.VECTORIZE, 0, 2), STREAM], "vectors of 16 to 64 bytes")
+
+
+@pytest.mark.parametrize(("size", "tail"), [(64, Tail.EXACT), (72, Tail.SHIFT)])
+def test_streamed_stores(size: int, tail: Tail) -> None:
+    kernel = kernels.elementwise(size)
+    opts = [Opt(OptKind.SPLIT, 0, 16, tail), Opt(OptKind.VECTORIZE, 1, 8), Opt(OptKind.UNROLL, 1, 2), STREAM]
+    program = check_linear(kernel, AVX2, kernel.sink.replace(arg=KernelArg("k", tuple(opts))))
+    assert [n.arg.stream for n in program.uops if n.op is Op.STORE] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("target", "store", "fence"),
+    [(AVX512, "vmovntps %zmm", True), (AVX2, "vmovntps", True), (SSE, "movntps", True), (NEON, "stnp", False)],
+    ids=lambda t: getattr(t, "name", ""),
+)  # fmt: skip
+def test_streamed_stores_in_assembly(target: Target, store: str, fence: bool) -> None:
+    lanes = target.vector_bits // 32
+    width = 4 * lanes
+    opts = [Opt(OptKind.SPLIT, 0, width), Opt(OptKind.VECTORIZE, 1, lanes), Opt(OptKind.UNROLL, 1, 4), STREAM]
+    text = assembly(kernels.elementwise(64 * lanes).sink, target, *opts)
+    assert text.count(store.partition(" ")[0]) >= (4 if fence else 2)
+    assert ("sfence" in text) == fence
+
+
+def test_prefetch_refusals() -> None:
+    rows = kernels.gather(20, 16, 64).sink
+    refused(rows, [Opt(OptKind.PREFETCH, 0, 2)], "needs a slot")
+    refused(rows, [Opt(OptKind.PREFETCH, 0, 2, detail=PrefetchDetail(1, 4))], "a level from 1 to 3")
+    refused(rows, [Opt(OptKind.PREFETCH, 0, 0, detail=PrefetchDetail(1))], "at least one iteration")
+    refused(rows, [Opt(OptKind.PREFETCH, 0, 2, detail=PrefetchDetail(0))], "no load of slot 0")
+    refused(rows, [Opt(OptKind.PREFETCH, 0, 2, detail=PrefetchDetail(1))], "other threads", NVPTX)
+    opts = [Opt(OptKind.VECTORIZE, 1, 16), Opt(OptKind.PREFETCH, 1, 2, detail=PrefetchDetail(1))]
+    refused(rows, opts, "of kind VECTOR")
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2, SSE, NEON], ids=lambda t: t.name)
+def test_rows_of_an_index_are_asked_for_ahead(target: Target) -> None:
+    kernel = kernels.gather(50, 512)
+    small = replace(target, l1_bytes=24 * 1024, l2_bytes=1024)
+    opts = heuristic.choose(kernel.sink, small)
+    assert OptKind.PREFETCH in [o.kind for o in opts]
+    program = check_linear(kernel, small)
+    assert any(n.op is Op.PREFETCH for n in program.uops)
+    assert ("prfm" if target is NEON else "prefetcht0") in emit_assembly(render(program, small), small)
+    # A table that stays in the second cache anyway
+    assert OptKind.PREFETCH not in [o.kind for o in heuristic.choose(kernel.sink, target)]
+
+
+def test_far_segments() -> None:
+    refused(kernels.elementwise(66).sink, [Opt(OptKind.FAR, 0, 4)], "of one known size")
+    refused(kernels.symbolic().sink, [Opt(OptKind.FAR, 0, 4)], "of one known size")
+    far = apply(kernels.full_sum(4096).sink, [Opt(OptKind.FAR, 0, 4)], AVX2)
+    by_words = apply(kernels.full_sum(4096).sink, [Opt(OptKind.SPLIT, 0, 1024), Opt(OptKind.GROUP, 0, 4)], AVX2)
+    steps = [[n for n in s.toposort() if n.op is Op.MUL and n.src[1].arg == 1024] for s in (far, by_words)]
+    assert [len(s) for s in steps] == [1, 1]
+
+
+def test_one_pass_over_much_memory_walks_far_segments() -> None:
+    assert Opt(OptKind.FAR, 0, 8) in heuristic.choose(kernels.full_sum(1 << 20).sink, AVX512)
+    assert OptKind.FAR not in [o.kind for o in heuristic.choose(kernels.full_sum(1 << 14).sink, AVX512)]
+    assert Opt(OptKind.FAR, 0, 6) in heuristic.choose(kernels.full_sum(6 * 16 * 100003).sink, AVX512)
+
+
+def test_large_results_go_past_the_caches() -> None:
+    def streams(sink: UOp, target: Target = AVX2) -> bool:
+        return OptKind.STREAM in [o.kind for o in heuristic.choose(sink, target)]
+
+    tiny = replace(AVX2, llc_bytes=1 << 20)
+    assert streams(kernels.elementwise(1 << 20).sink, tiny)
+    assert not streams(kernels.elementwise(1 << 20).sink, replace(AVX2, llc_bytes=64 << 20))
+    assert not streams(kernels.elementwise(1 << 17).sink, tiny)
+    assert not streams(kernels.in_place(1 << 20).sink, tiny)
+    assert not streams(kernels.elementwise((1 << 20) + 3).sink, tiny)
+    assert not streams(kernels.elementwise(1 << 20).sink, replace(NVPTX, llc_bytes=1 << 20))
+
+
+def test_scratch_of_a_region_stays_near() -> None:
+    """Every block writes the same place, many times as much as there is."""
+    b = kernels.Builder()
+    scratch, x = b.param(0, 1 << 16), b.param(1, 1 << 22)
+    block, i = b.range(64, AxisKind.PARALLEL), b.range(1 << 16)
+    b.store(scratch, i, b.load(x, block * (1 << 16) + i))
+    tiny = replace(AVX2, llc_bytes=1 << 20)
+    assert OptKind.STREAM not in [o.kind for o in heuristic.choose(b.sink("region"), tiny)]
