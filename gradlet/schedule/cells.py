@@ -118,11 +118,12 @@ def make_cells(
     for writer, first in steps.before.items():
         for reader in first:
             readers.setdefault(reader, []).append(writer)
+    finishing = _finishing(steps)
     cell_of: dict[UOp, Cell] = {}
     cells: list[Cell] = []
     evaluated: dict[UOp, int] = {}
     for step in reversed(steps.order):
-        cell = _home(step, steps, cell_of, readers, target_of, careful)
+        cell = _home(step, steps, cell_of, readers, target_of, careful, finishing)
         count = 1
         if cell is not None:
             count = sum(evaluated[u] * len({o for o, s in steps.reads[u] if s is step}) for u in steps.users[step])
@@ -169,6 +170,7 @@ def _home(
     readers: dict[UOp, list[UOp]],
     target_of: Callable[[str], Target],
     careful: bool,
+    finishing: set[UOp],
 ) -> Cell | None:
     """The cell that a step joins for certain."""
     users = steps.users[step]
@@ -200,7 +202,33 @@ def _home(
         # Read through several views it would be computed in as many loops.
         seen = {operand for u in users for operand, source in steps.reads[u] if source is step}
         return cell if len(seen) == 1 and all(_keeps_elements(step, u, steps) for u in users) else None
+    if step in finishing and any(_is_padded(step, u, steps) for u in users):
+        return None  # the reduce would run for the elements of the border too, each guarded
     return cell if all(_reads_once(step, u, steps) for u in users) else None
+
+
+def _finishing(steps: Steps) -> set[UOp]:
+    """The element-wise steps over a reduce, which its kernel does before it stores."""
+    found: set[UOp] = set()
+    for step in steps.order:
+        if step.op in ELEMENTWISE:
+            size = prod(step.shape)
+            for _, source in steps.reads[step]:
+                if (source.op is Op.REDUCE_AXES or source in found) and 1 < prod(source.shape) == size:
+                    found.add(step)
+                    break
+    return found
+
+
+def _is_padded(step: UOp, user: UOp, steps: Steps) -> bool:
+    """Whether the user sees the step with a border around it."""
+    for operand, source in steps.reads[user]:
+        node = operand
+        while source is step and node is not step:
+            if node.op is Op.PAD:
+                return True
+            node = node.src[0]
+    return False
 
 
 def _shown(root: UOp) -> UOp:

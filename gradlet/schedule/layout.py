@@ -15,13 +15,15 @@ from math import prod
 from gradlet.base.dtype import dtypes
 from gradlet.graph.extents import size_form
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import MOVEMENT, AxesArg, Op, ReduceAxesArg, ShapeArg
+from gradlet.ops.op import MOVEMENT, AxesArg, Op, PadArg, ReduceAxesArg, ShapeArg, ShrinkArg
 from gradlet.schedule.clean import find_devices, rebuild
 from gradlet.schedule.moves import reshape
 from gradlet.target.target import Target
 
 # Fewer rows use each element of the right factor too seldom to pay for a copy.
 MIN_ROWS = 64
+# A contracted axis so long, and so many columns a column of border, that a border and a copy of the result pay.
+DEEP = 128
 
 
 def lay_out_operands(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
@@ -125,6 +127,10 @@ def _lay_out(node: UOp, target: Target) -> UOp:
     products = _products(node)
     if not is_product(node):
         return node
+    columns, depth = node.src[0].shape[-2:]
+    border = -columns % _strip(target)
+    if 0 < border * DEEP <= columns and depth >= DEEP and not node.arg.limited:
+        return _with_border(node, products, border, target)
     laid = [_lay_out_factors(product, target) for product in products]
     if laid == products:
         return node
@@ -134,13 +140,44 @@ def _lay_out(node: UOp, target: Target) -> UOp:
     return mk(node.op, node.dtype, (total, *node.src[1:]), node.arg)
 
 
-def _lay_out_factors(product: UOp, target: Target) -> UOp:
+def _strip(target: Target) -> int:
+    """Columns that a register tile reads together."""
+    return target.lanes(dtypes.float32) * (4 if target.vector_registers >= 32 else 2)
+
+
+def _with_border(node: UOp, products: list[UOp], border: int, target: Target) -> UOp:
+    """The product with columns of zeros at the end, so that strips divide it, and without these where it is used.
+
+    Only where lanes would run along the contracted axis otherwise, which costs a multiple: this reads the result again.
+    """
+    *outer, columns, depth = node.src[0].shape
+    rank = len(outer) + 2
+    wide = ShapeArg((*outer, columns + border, depth))
+    pads = PadArg((*[(0, 0)] * (rank - 2), (0, border), (0, 0)))
+    total = None
+    for product in products:
+        left, right = (operand.src[0] for operand in product.src)
+        if not _is_row_major(right):
+            return node
+        right = mk(Op.PAD, right.dtype, (right,), pads)
+        factors = tuple([mk(Op.EXPAND, f.dtype, (f,), wide) for f in (left, right)])
+        laid = _lay_out_factors(mk(Op.MUL, product.dtype, factors, None), target, is_row_major=True)
+        if laid.src == factors:
+            return node
+        total = laid if total is None else mk(Op.ADD, laid.dtype, (total, laid), None)
+    assert total is not None
+    stored = mk(Op.CONTIGUOUS, node.dtype, (mk(node.op, node.dtype, (total,), node.arg),), None)
+    return mk(Op.SHRINK, node.dtype, (stored,), ShrinkArg((*[(0, size) for size in node.shape[:-1]], (0, columns))))
+
+
+def _lay_out_factors(product: UOp, target: Target, is_row_major: bool | None = None) -> UOp:
     left, right = (operand.src[0] for operand in product.src)
     *outer, columns, depth = product.shape
-    strip = target.lanes(dtypes.float32) * (4 if target.vector_registers >= 32 else 2)
+    strip = _strip(target)
     too_large = target.l2_bytes // 2
     # Where the contracted axis is the contiguous one, strips also spare gathering lanes.
-    worth_it = target.l2_bytes // 8 if _is_row_major(right) else too_large
+    is_row_major = _is_row_major(right) if is_row_major is None else is_row_major
+    worth_it = target.l2_bytes // 8 if is_row_major else too_large
     if prod(outer) < MIN_ROWS or columns % strip or columns * depth * 4 <= worth_it:
         return product
     right = _in_strips(right, strip)

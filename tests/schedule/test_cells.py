@@ -58,6 +58,15 @@ def test_a_reduce_to_one_element_that_is_spread_has_loops_of_its_own() -> None:
     assert sum(k.alive for k in search.kernels) > 1  # one kernel would compute the product twice
 
 
+def test_what_a_reduce_is_finished_with_is_not_done_on_a_border() -> None:
+    """A pooling reads its convolution with a border: the convolution does not run there, behind guards."""
+    sums = total(tensor(6, 8, 4), 2)
+    padded = pad(sums.maximum(0.0), (1, 1), (1, 1)) * tensor(8, 10)
+    first, second = cells_of(padded)
+    assert first.reduce is not None and first.out_points == 48
+    assert second.reduce is None and second.out_points == 80
+
+
 def test_two_reduces_are_two_cells() -> None:
     assert len(cells_of(total(total(tensor(4, 6), 1), 0))) == 2
 

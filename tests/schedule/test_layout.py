@@ -44,6 +44,12 @@ def test_smaller_right_factor_is_copied_where_its_columns_are_not_contiguous() -
     assert copies(memory(64, 256) @ memory(320, 256).T) == 1
 
 
+def test_columns_that_strips_do_not_divide_get_a_border() -> None:
+    assert copies(memory(64, 256) @ memory(2049, 256).T) == 2  # the factor in strips, the product with its border
+    assert copies(memory(64, 256) @ memory(100, 256).T) == 0  # the border would be a large part
+    assert copies(memory(64, 256) @ memory(256, 2049)) == 0
+
+
 def test_transposed_left_factor_is_copied_where_it_is_large_too() -> None:
     assert copies(memory(256, 1024).T @ memory(256, 1024)) == 2
     assert copies(memory(256, 64).T @ memory(256, 1024)) == 1
@@ -76,6 +82,14 @@ def test_others_are_left_alone(left: tuple[int, ...], right: tuple[int, ...]) ->
 
 def test_other_types_are_left_alone() -> None:
     assert copies(memory(64, 256).cast("int32") @ memory(256, 1024).cast("int32")) == 0
+
+
+def test_border_is_not_seen() -> None:
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((65, 130), (2051, 130)))
+    product = Tensor(x) @ Tensor(w).T
+    np.testing.assert_allclose((product + 1).numpy(), x @ w.T + 1, atol=1e-4)
+    np.testing.assert_allclose(product.sum(1).numpy(), (x @ w.T).sum(1), atol=1e-3)
 
 
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
