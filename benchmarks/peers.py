@@ -217,6 +217,7 @@ class OnnxRuntime(OnnxApi):
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = THREADS, 1
+        options.add_session_config_entry("session.force_spinning_stop", "1")  # its threads would spin beside others
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         return lambda: session.run(None, {"x": x})[0]
 
