@@ -66,9 +66,15 @@ def scheduled(ast: UOp, device: str) -> UOp:
     with _lock:
         if is_launch(ast.arg):
             return _Launch(ast, device, backend.target).scheduled()
-        if ast.arg.opts is not None or opts_for(settings.OPTS.value, ast.arg.name) is not None:
-            return ast  # chosen by hand
+        if _by_hand(ast) is not None:
+            return ast
         return ast.replace(arg=KernelArg(ast.arg.name, _Search(ast, device, backend.target, True).found().opts))
+
+
+def _by_hand(ast: UOp) -> Opts | None:
+    """The opts that somebody gave a kernel."""
+    given: Opts | None = ast.arg.opts
+    return opts_for(settings.OPTS.value, ast.arg.name) if given is None else given
 
 
 class _Launch:
@@ -83,11 +89,15 @@ class _Launch:
         self.alone = {u.body for stage in ast.arg.stages for s in stage if len(s) > 1 for u in s}
 
     def scheduled(self) -> UOp:
-        found = [
-            _Search(body, self.device, self.target, number not in self.alone).found()
-            for number, body in enumerate(self.ast.src)
-        ]
-        usual, best = tuple(f.usual for f in found), tuple(f.opts for f in found)
+        usual: tuple[Opts, ...] = ()
+        best: tuple[Opts, ...] = ()
+        for number, body in enumerate(self.ast.src):
+            given = _by_hand(body)
+            if given is None:
+                found = _Search(body, self.device, self.target, number not in self.alone).found()
+                usual, best = (*usual, found.usual), (*best, found.opts)
+            else:
+                usual, best = (*usual, given), (*best, given)
         if best == usual:
             return self.ast
         key = _key(self.ast, self.target, "launch", repr(best))
@@ -176,12 +186,13 @@ class _Search:
                 f"{counts.later} not among the best of their round, {counts.measured} timed, {counts.failed} failed"
             )
             print(f"    opts: {opts_text(found.opts) or 'none'}")
-        faults = {opts: problem for opts, problem in problems.items() if problem.startswith("error")}
+        # A schedule that takes too long is no fault.
+        faults = {o: p for o, p in problems.items() if p.startswith("error") or "was killed by" in p}
         if faults:
             opts, problem = next(iter(faults.items()))
             warnings.warn(
-                f"BEAM: {len(faults)} legal schedules of kernel {name} did not compile or changed its result; the "
-                f"first one, {opts_text(opts)}: {problem[:500]}. Please report it; BEAM_STRICT=1 raises it",
+                f"BEAM: {len(faults)} legal schedules of kernel {name} did not compile, crashed or changed its "
+                f"result; the first one, {opts_text(opts)}: {problem[:500]}. Please report it; BEAM_STRICT=1 raises it",
                 RuntimeWarning, stacklevel=2,
             )  # fmt: skip
         return found
