@@ -25,7 +25,7 @@ from gradlet.ops.op import KernelArg, LaunchArg, Opt
 Opts = tuple[Opt, ...]
 
 RUNS: Final = (5, 200)  # fewest and most times that a candidate is run
-TIMED_SECONDS: Final = 0.1  # of running one candidate
+TIMED_SECONDS: Final = 0.05  # of running one candidate
 COMPARED_SECONDS: Final = 0.4  # of running one of several candidates in turns
 COMPARED_RUNS: Final = (7, 60)
 HOPELESS: Final = 1.4  # a candidate this much slower than the best so far is not run again

@@ -30,7 +30,9 @@ START_FACTOR: Final = 8.0
 # A candidate whose estimate is this many times that of the best one measured is not compiled.
 PRUNE_FACTOR: Final = 2.0
 MEASURED_A_ROUND: Final = 12  # for each schedule that is kept
-MAX_INSTRUCTIONS: Final = 3000  # longer bodies take long to compile and do not fit the instruction cache
+# Longer bodies take long to lower and to compile, and are rarely faster; ones like the heuristic's are always tried.
+MAX_INSTRUCTIONS: Final = 800
+MORE_INSTRUCTIONS: Final = 1.5
 FINALISTS: Final = 4
 # A schedule wins by at least this much, else the heuristic's stays: closer ones cannot be told apart.
 MARGIN: Final = 0.02
@@ -146,6 +148,9 @@ class _Search:
         self.kernel = kernel.replace(arg=KernelArg(kernel.arg.name, None))
         self.target, self.width, self.tools, self.parallel, self.state = target, width, tools, parallel, state
         self.usual: Opts = heuristic.choose(self.kernel, target, parallel)
+        usual = moves.apply(self.kernel, self.usual, target)
+        written = 0 if usual is None else moves.written_out(usual, target)
+        self.most_instructions = max(MAX_INSTRUCTIONS, int(MORE_INSTRUCTIONS * written))
         # Which tuple came first to a scheduled kernel: equal kernels are the same node.
         self.seen: dict[UOp, Opts] = {}
 
@@ -207,31 +212,34 @@ class _Search:
         if scheduled is None:
             return
         site = Site(KernelFacts(scheduled), self.target, self.parallel)
-        longer = ((*opts, *added) for added in moves.additions(site))
-        for candidate in (*longer, *moves.changes(self.kernel, opts, self.target)):
-            if self._is_new(candidate):
+        for added in moves.additions(site):
+            if self._is_new((*opts, *added), scheduled, added):
+                yield (*opts, *added)
+        for candidate in moves.changes(self.kernel, opts, self.target):
+            if self._is_new(candidate, self.kernel, candidate):
                 yield candidate
 
-    def _is_new(self, opts: Opts) -> bool:
+    def _is_new(self, opts: Opts, before: UOp, added: Opts) -> bool:
+        """Whether opts, which are `added` behind those of the kernel `before`, give a new kernel of sensible size."""
         counts = self.state.counts
         counts.proposed += 1
         if opts in self.state.measured:
             counts.repeated += 1
             return False
-        scheduled = self._apply(opts)
+        scheduled = self._apply(added, before)
         if scheduled is None:
             counts.refused += 1
         elif self.seen.setdefault(scheduled, opts) is not opts:
             counts.repeated += 1
-        elif moves.written_out(scheduled, self.target) > MAX_INSTRUCTIONS:
+        elif moves.written_out(scheduled, self.target) > self.most_instructions:
             counts.large += 1
         else:
             return True
         return False
 
-    def _apply(self, opts: Opts) -> UOp | None:
+    def _apply(self, opts: Opts, before: UOp | None = None) -> UOp | None:
         """The scheduled kernel without the opts that made it: equal ones are the same node."""
-        scheduled = moves.apply(self.kernel, opts, self.target)
+        scheduled = moves.apply(self.kernel if before is None else before, opts, self.target)
         return None if scheduled is None else scheduled.replace(arg=self.kernel.arg)
 
     def _scheduled(self, opts: Opts) -> None:
