@@ -261,3 +261,37 @@ def form_multiply_adds(sink: UOp) -> UOp:
         elif not changed.isdisjoint(node.src):
             new[node] = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
     return new.get(sink, sink)
+
+
+def join_dots(sink: UOp) -> UOp:
+    """A sum with a DOT that begins with 0 and that nothing else needs: the DOT begins with the rest of the sum."""
+    order = toposort((sink,))
+    if not any(n.op is Op.DOT for n in order):
+        return sink
+    uses = use_counts(order)
+    new: dict[UOp, UOp] = {}
+    for node in order:
+        src = tuple([new.get(s, s) for s in node.src])
+        made = node if src == node.src else mk(node.op, node.dtype, src, node.arg)
+        if node.op is Op.ADD:
+            for i in (0, 1):
+                joined = _begun_with(src[i], src[1 - i]) if uses[node.src[i]] == 1 else None
+                if joined is not None:
+                    made = joined
+                    break
+        if made is not node:
+            new[node] = made
+    return new.get(sink, sink)
+
+
+def _begun_with(dot: UOp, start: UOp) -> UOp | None:
+    """A chain of DOTs on top of another value, if it begins with 0."""
+    chain: list[UOp] = []
+    while dot.op is Op.DOT:
+        chain.append(dot)
+        dot = dot.src[2]
+    if not chain or dot.op is not Op.CONST or dot.arg:
+        return None
+    for link in reversed(chain):
+        start = mk(Op.DOT, link.dtype, (link.src[0], link.src[1], start))
+    return start

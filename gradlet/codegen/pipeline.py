@@ -111,6 +111,8 @@ PIPELINE: Final = Pipeline(
         Pass("separate scheduled loops", _separate, K, K, doc="splits, reorders and copies move loops"),
         Pass("order sums", _order_sums, K, K, doc="address arithmetic moves out of loops"),
         Pass("narrow vector indices", plain(memory.narrow_vectors), K, K, doc="int32 where it fits"),
+        Pass("join byte dots", plain(decompose_ops.join_dots), K, K,
+             doc="a sum of products of bytes is one chain"),
         Pass("form multiply-adds", plain(decompose_ops.form_multiply_adds), K, K,
              doc="a product used once by a sum joins it"),
     ),

@@ -224,6 +224,14 @@ def _power(x: Array, y: Array) -> Array:
     return np.asarray(np.power(x, np.array(np.broadcast_to(y, shape or (1,))))).reshape(shape)
 
 
+def _dot(a: Array, b: Array, start: Array) -> Array:
+    total = start
+    for place in range(0, 32, 8):
+        signed = np.right_shift(np.left_shift(b, b.dtype.type(24 - place)), b.dtype.type(24))
+        total = total + (np.right_shift(a, a.dtype.type(place)) & a.dtype.type(255)) * signed
+    return total
+
+
 _REDUCERS: Final[dict[Op, np.ufunc]] = {
     Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum,
     Op.AND: np.bitwise_and, Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor,
@@ -236,6 +244,7 @@ _FUNCTIONS: Final[dict[Op, Callable[..., Any]]] = {
     Op.AND: np.bitwise_and,
     Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor, Op.SHL: _shift_left, Op.SHR: _shift_right, Op.CMPLT: np.less,
     Op.CMPEQ: np.equal, Op.CMPNE: np.not_equal, Op.WHERE: np.where, Op.MULADD: lambda x, y, z: x * y + z,
+    Op.DOT: _dot,
 }  # fmt: skip
 
 # Computed in float64 for narrower floats: numpy's float32 versions are not correctly rounded.

@@ -529,6 +529,11 @@ def _special(node: UOp, stage: Stage) -> None:
     _need(node.arg.size > 0, "the size is not positive")
 
 
+def _dot(node: UOp, stage: Stage) -> None:
+    _operands(node, stage, "i", False)
+    _need(node.dtype.scalar is dtypes.int32, "words have 32 bits")
+
+
 _FLOAT_FUNCTIONS: Final = (Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS)
 _CHECKS: Final[dict[Op, Check]] = {
     Op.CONST: _const, Op.BUFFER: _buffer, Op.VARIABLE: _variable, Op.BIND: _bind,
@@ -545,7 +550,7 @@ _CHECKS: Final[dict[Op, Check]] = {
     **dict.fromkeys((Op.IDIV, Op.MOD, Op.SHL, Op.SHR), _of_kinds("uix")),
     **dict.fromkeys((Op.AND, Op.OR, Op.XOR), _of_kinds("buix")),
     **dict.fromkeys((Op.CMPLT, Op.CMPEQ, Op.CMPNE), _of_kinds("buixf", result_is_bool=True)),
-    Op.WHERE: _where,
+    Op.WHERE: _where, Op.DOT: _dot,
     Op.PARAM: _param, Op.RANGE: _range, Op.INDEX: _index, Op.LOAD: _load, Op.STORE: _store, Op.REDUCE: _reduce,
     Op.SHUFFLE: _shuffle, Op.PREFETCH: _prefetch,
     Op.SINK: _sink, Op.VECTORIZE: _vectorize, Op.EXTRACT: _extract, Op.REDUCE_LANES: _reduce_lanes,

@@ -13,10 +13,11 @@ from gradlet.nn.norm import (
     LayerNorm2d,
     RMSNorm,
 )
+from gradlet.nn.quantized import QuantizedWeight
 from gradlet.nn.recurrent import LSTMCell
 
 __all__ = [
     "BatchNorm", "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d", "Embedding",
-    "GroupNorm", "InstanceNorm", "LSTMCell", "LayerNorm", "LayerNorm2d", "Linear", "RMSNorm",
+    "GroupNorm", "InstanceNorm", "LSTMCell", "LayerNorm", "LayerNorm2d", "Linear", "QuantizedWeight", "RMSNorm",
     "datasets", "optim", "state",
 ]  # fmt: skip

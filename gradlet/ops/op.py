@@ -70,6 +70,7 @@ class Op(IntEnum):
     # element-wise, ternary
     WHERE = 46
     MULADD = 47
+    DOT = 75
     # kernel: ranges, memory
     PARAM = 48
     RANGE = 49
@@ -483,6 +484,8 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.CMPNE: OpInfo(2, ANY, None, "x != y -> bool", True),
     Op.WHERE: OpInfo(3, ANY, None, "(condition, if true, if false)"),
     Op.MULADD: OpInfo(3, (K, L), None, "x * y + z, fused when the target has it"),
+    Op.DOT: OpInfo(3, ANY, None, "(a, b, start) of int32: start plus the products of the four bytes of a, which have "
+                   "no sign, with those of b, which have one"),
     Op.PARAM: OpInfo(0, (K, L), ParamArg, "pointer argument of a kernel; dtype is the element's"),
     Op.RANGE: OpInfo(1, (K, L), RangeArg, "loop variable 0 <= i < source, dtype index"),
     Op.INDEX: OpInfo(None, (K, L), None, "(param, element number[, gate]) -> address; dtype is the element's"),
@@ -509,7 +512,7 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
 
 UNARY: Final = frozenset({Op.CAST, Op.BITCAST, Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.TRUNC})
 BINARY: Final = frozenset(Op(n) for n in range(Op.ADD, Op.CMPNE + 1))
-TERNARY: Final = frozenset({Op.WHERE, Op.MULADD})
+TERNARY: Final = frozenset({Op.WHERE, Op.MULADD, Op.DOT})
 ELEMENTWISE: Final = UNARY | BINARY | TERNARY
 COMPARE: Final = frozenset({Op.CMPLT, Op.CMPEQ, Op.CMPNE})
 MOVEMENT: Final = frozenset(Op(n) for n in range(Op.RESHAPE, Op.UNWINDOW + 1)) | {Op.LIMIT}

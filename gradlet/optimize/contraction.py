@@ -82,8 +82,13 @@ def _products(reduce: UOp) -> list[UOp]:
             value = value.src[0]
         if value.op is Op.ADD:
             pending.extend((value.src[1], value.src[0]))
+        elif value.op is Op.DOT:
+            found.append(value)
+            pending.append(value.src[2])
         elif value.op is Op.MUL and value.src[1].op is not Op.CONST:
             found.append(value)
+        elif value.op is Op.CONST and found and not value.arg:
+            continue  # what DOTs begin with
         else:
             return []
     return found

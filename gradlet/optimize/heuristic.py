@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, Opt, Tail
-from gradlet.optimize import contraction, streams, tiles
+from gradlet.optimize import contraction, streams, tiles, words
 from gradlet.optimize.analysis import (
     HEAVY,
     HEAVY_NODES,
@@ -47,7 +47,7 @@ def choose(sink: UOp, target: Target, parallel: bool = True) -> tuple[Opt, ...]:
         return tuple(plan.opts)
     taken = any(r.arg.kind is AxisKind.PARALLEL for r in facts.loops)
     parallel = parallel and not taken and _worth_threads(facts, plan)
-    tiled = contraction.tile(facts, plan, parallel)
+    tiled = words.block_products(facts, plan) or contraction.tile(facts, plan, parallel)
     busy = tiled | _vectorize_reduces(facts, plan, tiled)
     _vectorize_outputs(facts, plan, busy)
     _interleave(facts, plan)

@@ -20,6 +20,7 @@ from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import ELEMENTWISE, AxisKind, Op
 from gradlet.render.llvmalu import Alu
 from gradlet.render.llvmcast import bitcast, cast
+from gradlet.render.llvmdot import Pair, dot, dot_chain, joined_dots, largest_byte
 from gradlet.render.llvmtext import (
     Value,
     Writer,
@@ -143,6 +144,7 @@ class _Kernel:
         self.values: dict[UOp, Value] = {}
         self.gates: dict[UOp, UOp | None] = {}  # INDEX -> its gate, None where always true
         self.offsets = _address_offsets(program.uops)
+        self.dots = joined_dots(program.uops, target)
         # (PARAM, element) -> address that neighbouring accesses share; one dict for every open loop.
         self.bases: list[dict[tuple[UOp, UOp], Value]] = [{}]
         self.current: dict[UOp, Value] = {}  # ACC -> the register that holds it now
@@ -163,7 +165,7 @@ class _Kernel:
         """Write the body of the function."""
         self._arguments()
         for node in self.program.uops:
-            if node in self.offsets:
+            if node in self.offsets or node in self.dots:
                 continue
             if node.op in ELEMENTWISE:
                 self.values[node] = self._element_wise(node)
@@ -451,6 +453,11 @@ class _Kernel:
     # arithmetic
     def _element_wise(self, node: UOp) -> Value:
         op = node.op
+        if op is Op.DOT:
+            return self._dot(node, None)
+        if op is Op.ADD and not self.dots.isdisjoint(node.src):
+            first, second = node.src if node.src[0] in self.dots else node.src[::-1]
+            return self._dot(first, second)
         args = [self.value(s) for s in node.src]
         operand = node.src[0].dtype
         if op is Op.CAST:
@@ -470,6 +477,13 @@ class _Kernel:
             return self.alu.apply(op, operand, args)
         never_nan = next((i for i, s in enumerate(node.src) if _is_number(s)), None)
         return self.alu.apply(op, operand, args, never_nan)
+
+    def _dot(self, node: UOp, more: UOp | None) -> Value:
+        """A DOT with all those it goes on from, and `more` that is added."""
+        chain, start = dot_chain(node)
+        start = more if start is None else start
+        pairs = [Pair(self.value(n.src[0]), self.value(n.src[1]), largest_byte(n.src[0])) for n in chain]
+        return dot(self.writer, self.target, pairs, None if start is None else self.value(start))
 
     def _vectorize(self, node: UOp) -> None:
         src, dtype = node.src, node.dtype

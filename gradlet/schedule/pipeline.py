@@ -19,6 +19,7 @@ from gradlet.schedule.columns import cut_column_sums
 from gradlet.schedule.context import Context, sink
 from gradlet.schedule.convolution import stage_convolutions
 from gradlet.schedule.deep import cut_deep_products
+from gradlet.schedule.dots import form_dots
 from gradlet.schedule.emit import Emitter
 from gradlet.schedule.explain import Explanation, explain
 from gradlet.schedule.hazards import place_writes
@@ -97,6 +98,10 @@ def _stage_convolutions(node: UOp, context: Context) -> UOp:
 
 def _lay_out_operands(node: UOp, context: Context) -> UOp:
     return lay_out_operands(node, context.target_of, context.default_device)
+
+
+def _form_dots(node: UOp, context: Context) -> UOp:
+    return form_dots(node)
 
 
 def _convert_before_repeating(node: UOp, context: Context) -> UOp:
@@ -209,6 +214,7 @@ PIPELINE: Final = Pipeline(
         Pass("keep bases whole", _keep_bases_whole, T, T,
              doc="the base of a write is memory, or is kept in one piece, so that its view stays a view of it"),
         Pass("simplify tensors", SIMPLIFY, T, T, doc="identities, constants, merged movements"),
+        Pass("form byte dots", _form_dots, T, T, doc="four products of the bytes in words are one operation"),
         Pass("pull sums through windows", _pull_sums, T, T,
              doc="the gradient of a convolution is a convolution, not products that are scattered"),
         Pass("pick selected elements", _pick_selected, T, T,

@@ -46,6 +46,7 @@ class Target:
         max_threads: most lanes of a workgroup, 1 on a CPU.
         native_dtypes: scalar types with arithmetic; others are only loaded, stored, selected and cast.
         converts_half: whether float16 <-> float32 is an instruction.
+        dot8: whether a vector instruction adds the products of four bytes to each word.
         library: whether transcendental functions of float64 can be called (libm).
     """
 
@@ -74,6 +75,7 @@ class Target:
     native_dtypes: frozenset[DType]
     converts_half: bool
     library: bool
+    dot8: bool = False
 
     @property
     def key(self) -> str:

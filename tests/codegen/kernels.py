@@ -75,6 +75,27 @@ def empty(*shape: int, dtype: str = "float32") -> Array:
     return np.full(shape, 99, dtype)
 
 
+def byte_dots(size: int = 24, mask: int = 0x0F0F0F0F) -> Kernel:
+    """A sum of products of the bytes in two words each, and something else."""
+    b = Builder()
+    i = b.range(size)
+    words = [b.load(b.param(slot, size, dtypes.int32), i) for slot in (1, 2, 3)]
+    zero = UOp.const(dtypes.int32, 0)
+    dots = [mk(Op.DOT, dtypes.int32, (words[0] >> n & mask, words[1 + n // 4], zero)) for n in (0, 4)]
+    b.store(b.param(0, size, dtypes.int32), i, dots[0] + dots[1] + words[2])
+    arrays = [np.random.default_rng(n).integers(-(2**31), 2**31, size).astype(np.int32) for n in range(3)]
+    arrays[1][:2] = np.array([0x80808080, 0x7F7F7F7F], np.uint32).view(np.int32)  # the least and the largest bytes
+    arrays[0][:2] = -1
+
+    def dot(unsigned: Array, signed: Array) -> Array:
+        products = unsigned.view(np.uint8).astype(np.int64) * signed.view(np.int8).astype(np.int64)
+        return products.reshape(size, 4).sum(1)
+
+    total = sum(dot(arrays[0] >> np.int32(n) & np.int32(mask), arrays[1 + n // 4]) for n in (0, 4)) + arrays[2]
+    expected = np.asarray(total).astype(np.int64).astype(np.int32)
+    return Kernel(b.sink("byte_dots"), [empty(size, dtype="int32"), *arrays], {0: expected})
+
+
 def elementwise(size: int = 1000) -> Kernel:
     b = Builder()
     out, x, y = b.param(0, size), b.param(1, size), b.param(2, size)

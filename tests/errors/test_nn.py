@@ -12,6 +12,8 @@ from gradlet.base.errors import ArgumentError, DTypeError, FileFormatError, Shap
 from tests.errors.table import Row, check
 
 P = Tensor([1.0])
+RAW = Tensor.zeros(18, dtype="uint8")
+quantized = nn.QuantizedWeight.from_gguf_blocks
 
 MISTAKES: list[Row] = [
     (lambda: nn.Linear("a", 3), ShapeError, "layer: expected integers"),
@@ -19,6 +21,19 @@ MISTAKES: list[Row] = [
     (lambda: nn.Linear(3, 4)([1.0]), DTypeError, "Linear: x must be a Tensor, got list"),
     (lambda: nn.Linear(3, 4)(Tensor.ones(2, 5)), ShapeError, "dot: shapes"),
     (lambda: nn.Embedding(3, 4)([1]), DTypeError, "Embedding: idx must be a Tensor"),
+    (lambda: quantized([0] * 18, "Q4_0", (1, 32)), DTypeError, "raw must be a Tensor, got list"),
+    (lambda: quantized(Tensor.zeros(18), "Q4_0", (1, 32)), DTypeError, r"raw must be bytes \(uint8\), not float32"),
+    (lambda: quantized(RAW, "Q4_2", (1, 32)), ArgumentError, "unknown type 'Q4_2'; use one of: Q4_0, Q4_1"),
+    (lambda: quantized(RAW, "Q4_0", (32,)), ShapeError, r"shape \(32,\) is not \(rows, columns\)"),
+    (lambda: quantized(RAW, "Q4_0", (1, 48)), ShapeError, "Q4_0 has blocks of 32 columns, and 48 is no multiple"),
+    (lambda: quantized(RAW, "Q4_K", (1, 32)), ShapeError, "Q4_K has blocks of 256 columns"),
+    (
+        lambda: quantized(RAW, "Q4_0", (2, 32)),
+        ArgumentError,
+        r"36 bytes \(2 x 1 blocks of 18\), and there are 18",
+    ),
+    (lambda: quantized(RAW, "Q4_0", (1, 32))(Tensor.ones(2, 31)), ShapeError, "does not fit a weight of 32 columns"),
+    (lambda: quantized(RAW, "Q4_0", (1, 32))(Tensor([1] * 32)), DTypeError, "linear: x is int64, not a float|int32"),
     (lambda: nn.Conv2d(1, 2, 0), ShapeError, "kernel_size=0: .*none below 1"),
     (lambda: nn.Conv2d(1, 2, "a"), ShapeError, "kernel_size: expected integers"),
     (lambda: nn.Conv2d(4, 2, 3, groups="a"), ArgumentError, "groups must be an integer"),

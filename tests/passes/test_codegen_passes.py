@@ -100,6 +100,7 @@ SUBJECTS: dict[str, Callable[[], kernels.Kernel]] = {
     "separate scheduled loops": lambda: scheduled(kernels.layer_norm(2, 3), Opt(OptKind.REORDER, 0, 1)),
     "order sums": lambda: scheduled(kernels.matmul(4, 3, 5), Opt(OptKind.SPLIT, 0, 2)),
     "narrow vector indices": lambda: scheduled(kernels.iota_float(8), Opt(OptKind.VECTORIZE, 0, 4)),
+    "join byte dots": lambda: kernels.byte_dots(8),
     "form multiply-adds": lambda: kernels.elementwise(8),
 }
 

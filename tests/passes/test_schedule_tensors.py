@@ -186,6 +186,47 @@ CASES: dict[str, list[tuple[str, str]]] = {
 """,
         ),
     ],
+    "form byte dots": [
+        (
+            """
+%0 = BUFFER int32 [number=1, size=4, device='CPU']
+%1 = CONST int32 [255]
+%2 = AND int32 (%0, %1)
+%3 = BUFFER int32 [number=2, size=4, device='CPU']
+%4 = CONST int32 [24]
+%5 = SHL int32 (%3, %4)
+%6 = SHR int32 (%5, %4)
+%7 = MUL int32 (%2, %6)
+%8 = CONST int32 [8]
+%9 = SHR int32 (%0, %8)
+%10 = AND int32 (%9, %1)
+%11 = CONST int32 [16]
+%12 = SHL int32 (%3, %11)
+%13 = SHR int32 (%12, %4)
+%14 = MUL int32 (%10, %13)
+%15 = ADD int32 (%7, %14)
+%16 = SHR int32 (%0, %11)
+%17 = AND int32 (%16, %1)
+%18 = SHL int32 (%3, %8)
+%19 = SHR int32 (%18, %4)
+%20 = MUL int32 (%17, %19)
+%21 = ADD int32 (%15, %20)
+%22 = SHR int32 (%0, %4)
+%23 = AND int32 (%22, %1)
+%24 = SHR int32 (%3, %4)
+%25 = MUL int32 (%23, %24)
+%26 = ADD int32 (%21, %25)
+%27 = SINK void (%26) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER int32 [number=1, size=4, device='CPU']
+%1 = BUFFER int32 [number=2, size=4, device='CPU']
+%2 = CONST int32 [0]
+%3 = DOT int32 (%0, %1, %2)
+%4 = SINK void (%3) [name='schedule', opts=None]
+""",
+        ),
+    ],
     "convert before repeating": [
         (  # conversions move below the repetition
             """

@@ -65,8 +65,25 @@ def _target(asked: str, cores: int, use_facts: bool) -> Target:
         l2_bytes_per_second=base.l2_bytes_per_second // base.cores * cores,
         scratch_bytes=min(scratch_of(l2 or base.l2_bytes), stack_bytes() // STACK_SHARE),
     )  # fmt: skip
+    target = _with_dot8(target)
     measured = facts.recall(base.name, cores) if use_facts else None
     return target if measured is None else replace(target, **measured.rounded()._asdict())
+
+
+# The feature that each level calls the dot product of bytes.
+_DOT8 = {AVX512.name: "avx512vnni", AVX2.name: "avxvnni"}
+
+
+def _with_dot8(target: Target) -> Target:
+    """The target with its instruction for dot products of bytes, if this machine has one."""
+    feature = _DOT8.get(target.name)
+    if feature is None:
+        return target
+    from gradlet.device.common.llvm import binding
+
+    if not binding().get_host_cpu_features().get(feature):
+        return target
+    return replace(target, features=f"{target.features},+{feature}".lstrip(","), dot8=True)
 
 
 def _triple(base: Target) -> str:

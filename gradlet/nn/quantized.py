@@ -1,0 +1,393 @@
+"""Weights of 4 to 8 bits in blocks with a scale, as GGUF files keep them: laid out once, multiplied without expanding.
+
+A matrix is cut into blocks of 16 or 32 columns. Each row of a block has integer codes and a scale, in some types a
+minimum too: `weight = scale * (code - zero) - minimum`. When a matrix is loaded, rows are interleaved: what
+neighbouring lanes of a vector need lies side by side, and four codes share a word of 32 bits.
+
+A product with few rows multiplies the codes with integers: the vector is written block by block as integers of 16 bits
+and a scale, each integer as two signed bytes, and products of bytes are exact. A vector's element is off by at most one
+part in 65000 of the largest one in its block. More rows meet the expanded matrix, in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, Final, NamedTuple
+
+from gradlet.base.dtype import dtypes
+from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
+from gradlet.ops.movement import operand
+from gradlet.runtime.device import Device
+from gradlet.tensor.tensor import Tensor
+
+# From this many rows on a product expands the matrix: each weight is then used often enough.
+EXPAND_ROWS: Final = 16
+SUPER: Final = 256  # columns of a block that has blocks
+NIBBLES: Final = 0x0F0F0F0F
+LARGEST: Final = 127 * 256  # of the integers that stand for a vector: two signed bytes
+SMALLEST: Final = 1e-30  # largest element of a block that still has all digits
+
+
+class Blocks(NamedTuple):
+    """A matrix as its blocks are written.
+
+    Attributes:
+        codes: uint8 or int8 [rows, columns].
+        scale: [rows, blocks] or, where they have scales of their own, [rows, blocks of blocks].
+        minimum: likewise, or None.
+        scales: integers by which `scale` is multiplied, [rows, blocks], or None.
+        minima: likewise for `minimum`.
+    """
+
+    codes: Tensor
+    scale: Tensor
+    minimum: Tensor | None = None
+    scales: Tensor | None = None
+    minima: Tensor | None = None
+
+
+class BlockType(NamedTuple):
+    """One type of block.
+
+    Attributes:
+        size: columns of a block as it is written.
+        bytes: how long it is then.
+        group: columns that share a scale.
+        bits: of a code.
+        zero: the code of weight 0 where there is no minimum.
+        read: how it is written.
+    """
+
+    size: int
+    bytes: int
+    group: int
+    bits: int
+    zero: int
+    read: Callable[[Tensor], Blocks]
+
+
+def _half(raw: Tensor, at: int) -> Tensor:
+    """The float16 at a byte of every block."""
+    low, high = raw[..., at].cast("uint16"), raw[..., at + 1].cast("uint16")
+    return (low | (high << 8)).bitcast("float16")
+
+
+def _halves(packed: Tensor) -> Tensor:
+    """The low halves of some bytes, then the high halves."""
+    return Tensor.cat(packed & 15, packed >> 4, dim=-1)
+
+
+def _bits(packed: Tensor) -> Tensor:
+    """The 8 bits of each of 4 bytes, lowest first: 32 of them."""
+    places = Tensor.arange(8, dtype="uint8", device=packed.device)
+    return ((packed.unsqueeze(-1) >> places) & 1).reshape(*packed.shape[:-1], 8 * packed.shape[-1])
+
+
+def _flat(codes: Tensor) -> Tensor:
+    """[rows, blocks, ...] to [rows, columns]."""
+    return codes.reshape(codes.shape[0], prod(codes.shape[1:]))
+
+
+def _q4_0(raw: Tensor) -> Blocks:
+    return Blocks(_flat(_halves(raw[..., 2:])), _half(raw, 0))
+
+
+def _q4_1(raw: Tensor) -> Blocks:
+    return Blocks(_flat(_halves(raw[..., 4:])), _half(raw, 0), _half(raw, 2) * -1)
+
+
+def _q5_0(raw: Tensor) -> Blocks:
+    return Blocks(_flat(_halves(raw[..., 6:]) | (_bits(raw[..., 2:6]) << 4)), _half(raw, 0))
+
+
+def _q5_1(raw: Tensor) -> Blocks:
+    return Blocks(_flat(_halves(raw[..., 8:]) | (_bits(raw[..., 4:8]) << 4)), _half(raw, 0), _half(raw, 2) * -1)
+
+
+def _q8_0(raw: Tensor) -> Blocks:
+    return Blocks(_flat(raw[..., 2:].bitcast("int8")), _half(raw, 0))
+
+
+def _scales_and_minima(raw: Tensor) -> tuple[Tensor, Tensor]:
+    """8 scales and 8 minima of 6 bits each in 12 bytes: the last four of either have their upper bits elsewhere."""
+    first, second, rest = raw[..., 0:4], raw[..., 4:8], raw[..., 8:12]
+    scales = Tensor.cat(first & 63, (rest & 15) | ((first >> 6) << 4), dim=-1)
+    minima = Tensor.cat(second & 63, (rest >> 4) | ((second >> 6) << 4), dim=-1)
+    return _flat(scales), _flat(minima)
+
+
+def _chunks(raw: Tensor) -> Tensor:
+    """128 bytes of codes: of every 32 bytes first the low halves, then the high halves."""
+    return _halves(raw.reshape(*raw.shape[:-1], 4, 32)).reshape(*raw.shape[:-1], SUPER)
+
+
+def _q4_k(raw: Tensor) -> Blocks:
+    scales, minima = _scales_and_minima(raw[..., 4:16])
+    return Blocks(_flat(_chunks(raw[..., 16:])), _half(raw, 0), _half(raw, 2), scales, minima)
+
+
+def _q5_k(raw: Tensor) -> Blocks:
+    scales, minima = _scales_and_minima(raw[..., 4:16])
+    places = Tensor.arange(8, dtype="uint8", device=raw.device).reshape(8, 1)
+    high = ((raw[..., 16:48].unsqueeze(-2) >> places) & 1).reshape(*raw.shape[:-1], SUPER)
+    return Blocks(_flat(_chunks(raw[..., 48:]) | (high << 4)), _half(raw, 0), _half(raw, 2), scales, minima)
+
+
+def _q6_k(raw: Tensor) -> Blocks:
+    low = _halves(raw[..., :128].reshape(*raw.shape[:-1], 2, 64)).reshape(*raw.shape[:-1], SUPER)
+    places = (2 * Tensor.arange(4, dtype="uint8", device=raw.device)).reshape(4, 1)
+    high = raw[..., 128:192].reshape(*raw.shape[:-1], 2, 1, 32)
+    codes = low | (((high >> places) & 3) << 4).reshape(*raw.shape[:-1], SUPER)
+    return Blocks(_flat(codes), _half(raw, 208), None, _flat(raw[..., 192:208].bitcast("int8")))
+
+
+TYPES: Final[dict[str, BlockType]] = {
+    "Q4_0": BlockType(32, 18, 32, 4, 8, _q4_0),
+    "Q4_1": BlockType(32, 20, 32, 4, 0, _q4_1),
+    "Q5_0": BlockType(32, 22, 32, 5, 16, _q5_0),
+    "Q5_1": BlockType(32, 24, 32, 5, 0, _q5_1),
+    "Q8_0": BlockType(32, 34, 32, 8, 0, _q8_0),
+    "Q4_K": BlockType(SUPER, 144, 32, 4, 0, _q4_k),
+    "Q5_K": BlockType(SUPER, 176, 32, 5, 0, _q5_k),
+    "Q6_K": BlockType(SUPER, 210, 16, 6, 32, _q6_k),
+}
+
+
+class QuantizedWeight:
+    """A matrix [rows, columns] of quantised blocks, as a layer's weight: `linear(x)` is `x @ dequantize().T`.
+
+    Attributes:
+        type: the name of its type, as `Q4_0`.
+        shape: rows and columns.
+
+    >>> from gradlet import Tensor, nn
+    >>> w = nn.QuantizedWeight.from_gguf_blocks(Tensor.zeros(8 * 18, dtype="uint8"), "Q4_0", (8, 32))
+    >>> w.linear(Tensor.ones(3, 32)).shape
+    (3, 8)
+    """
+
+    def __init__(self, type: str, shape: tuple[int, int], blocks: Blocks) -> None:
+        self.type, self.shape = type, shape
+        self._kind = TYPES[type]
+        rows, columns = shape
+        self._lanes = lanes = _lanes_of(blocks.codes.device)
+        self._tiles = -(-rows // lanes)
+        self._blocks = columns // self._kind.group
+        self._nested = self._blocks // blocks.scale.shape[1]  # blocks that share a scale of scales
+
+        def interleave(values: Tensor | None) -> Tensor | None:
+            if values is None:
+                return None
+            count = values.shape[1]
+            padded = values.pad(((0, self._tiles * lanes - rows), (0, 0)))
+            return padded.reshape(self._tiles, lanes, count).permute(0, 2, 1).contiguous()
+
+        self._scale, self._minimum = interleave(blocks.scale), interleave(blocks.minimum)
+        self._scales, self._minima = interleave(blocks.scales), interleave(blocks.minima)
+        codes = blocks.codes.pad(((0, self._tiles * lanes - rows), (0, 0)))
+        self._codes = self._pack(codes)
+        Tensor.realize(*[t for t in (*self._codes, *self._parts()) if t is not None])
+
+    def _parts(self) -> tuple[Tensor | None, ...]:
+        return self._scale, self._minimum, self._scales, self._minima
+
+    @staticmethod
+    def from_gguf_blocks(raw: Tensor, type: str, shape: tuple[int, int]) -> QuantizedWeight:
+        """A matrix from the bytes of its blocks, row after row, as they stand in a GGUF file.
+
+        Args:
+            raw: uint8, as many as `shape` needs.
+            type: one of Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K.
+            shape: rows (results of the layer) and columns (its inputs).
+
+        Raises:
+            ArgumentError: an unknown type, or a wrong number of bytes.
+            DTypeError: not bytes.
+            ShapeError: columns that are not whole blocks.
+        """
+        raw = operand(raw, "from_gguf_blocks", "raw")
+        kind = TYPES.get(type)
+        if kind is None:
+            raise ArgumentError(f"from_gguf_blocks: unknown type {type!r}; use one of: {', '.join(TYPES)}")
+        if raw.dtype is not dtypes.uint8:
+            raise DTypeError(f"from_gguf_blocks: raw must be bytes (uint8), not {raw.dtype.name}")
+        if len(shape) != 2 or min(shape) < 1:
+            raise ShapeError(f"from_gguf_blocks: shape {tuple(shape)} is not (rows, columns)")
+        rows, columns = shape
+        if columns % kind.size:
+            raise ShapeError(
+                f"from_gguf_blocks: {type} has blocks of {kind.size} columns, and {columns} is no multiple of it"
+            )
+        count = columns // kind.size
+        needed = rows * count * kind.bytes
+        if raw.numel() != needed:
+            raise ArgumentError(
+                f"from_gguf_blocks: {type} of shape {(rows, columns)} takes {needed} bytes ({rows} x {count} blocks of "
+                f"{kind.bytes}), and there are {raw.numel()}"
+            )
+        return QuantizedWeight(type, (rows, columns), kind.read(raw.reshape(rows, count, kind.bytes)))
+
+    def __repr__(self) -> str:
+        return f"QuantizedWeight({self.type}, {self.shape})"
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.linear(x)
+
+    def dequantize(self) -> Tensor:
+        """The matrix in float32, [rows, columns]."""
+        rows, size = self.shape[0], self._kind.group
+        values = self._numbers()  # [tiles, blocks, size, lanes]
+        scale, minimum = self._factors()
+        if self._kind.zero:
+            values = values - self._kind.zero
+        values = values * scale.unsqueeze(2)
+        if minimum is not None:
+            values = values - minimum.unsqueeze(2)
+        values = values.permute(0, 3, 1, 2).reshape(self._tiles * self._lanes, self._blocks * size)
+        return values[:rows]
+
+    def linear(self, x: Tensor) -> Tensor:
+        """`x @ dequantize().T` for x [..., columns]: float32 [..., rows].
+
+        Raises:
+            DTypeError: x is not a float.
+            ShapeError: the last axis of x is not the matrix's columns.
+        """
+        x = operand(x, "linear", "x")
+        rows, columns = self.shape
+        if x.ndim == 0 or x.shape[-1] != columns:
+            raise ShapeError(f"linear: x of shape {x.shape} does not fit a weight of {columns} columns")
+        if not x.dtype.is_float:
+            raise DTypeError(f"linear: x is {x.dtype.name}, not a float")
+        leading = x.shape[:-1]
+        count = prod(leading)
+        flat = x.cast("float32").reshape(count, columns)
+        if count == 0 or count >= EXPAND_ROWS:
+            result = flat @ self.dequantize().transpose(0, 1)
+        else:
+            result = self._few_rows(flat)
+        return result.reshape(*leading, rows)
+
+    # the layout
+    def _pack(self, codes: Tensor) -> list[Tensor]:
+        """Codes [rows, columns] as what the products read: words of four codes, or bytes where a code is one."""
+        size = self._kind.group
+        codes = codes.reshape(self._tiles, self._lanes, self._blocks, size)
+        if self._kind.bits == 8:
+            return [codes.permute(0, 2, 3, 1).contiguous()]
+        words = size // 4
+        # Byte t of word j is code `words * t + j`: neighbouring codes of a vector are then in neighbouring words.
+        bytes_ = codes.cast("int32").reshape(self._tiles, self._lanes, self._blocks, 4, words).permute(0, 2, 4, 1, 3)
+        low = _words(bytes_ & 15)
+        packed = [(low[:, :, : words // 2] | (low[:, :, words // 2 :] << 4)).contiguous()]
+        extra = self._kind.bits - 4
+        if extra:
+            places = (extra * Tensor.arange(words, dtype="int32", device=codes.device)).reshape(words, 1)
+            packed.append((_words(bytes_ >> 4) << places).sum(2, dtype="int32").contiguous())
+        return packed
+
+    def _code_words(self) -> list[Tensor]:
+        """The words [tiles, blocks, words / 2, lanes] of the first and of the last half of each block."""
+        first = self._codes[0]
+        halves = [first & NIBBLES, (first >> 4) & NIBBLES]
+        extra = self._kind.bits - 4
+        if not extra:
+            return halves
+        count = first.shape[2]
+        mask = 0x01010101 if extra == 1 else 0x03030303
+        above = self._codes[1].unsqueeze(2)
+        for i in (0, 1):
+            places = Tensor.arange(i * count, (i + 1) * count, dtype="int32", device=first.device).reshape(count, 1)
+            halves[i] = halves[i] | (((above >> (extra * places)) & mask) << 4)
+        return halves
+
+    def _numbers(self) -> Tensor:
+        """The codes as float32, [tiles, blocks, columns of a block, lanes]."""
+        if self._kind.bits == 8:
+            return self._codes[0].cast("float32")
+        words = Tensor.cat(*self._code_words(), dim=2)
+        places = (8 * Tensor.arange(4, dtype="int32", device=words.device)).reshape(4, 1, 1)
+        values = (words.unsqueeze(2) >> places) & 255
+        return values.reshape(self._tiles, self._blocks, self._kind.group, self._lanes).cast("float32")
+
+    def _factors(self) -> tuple[Tensor, Tensor | None]:
+        """Scale and minimum of every block in float32, [tiles, blocks, lanes]."""
+        scale, minimum = [
+            None if part is None else self._by_block(part, by)
+            for part, by in ((self._scale, self._scales), (self._minimum, self._minima))
+        ]
+        assert scale is not None
+        return scale, minimum
+
+    def _by_block(self, part: Tensor, by: Tensor | None) -> Tensor:
+        part = part.cast("float32")
+        if by is None:
+            return part
+        inner = by.cast("float32").reshape(self._tiles, part.shape[1], self._nested, self._lanes)
+        return (part.unsqueeze(2) * inner).reshape(self._tiles, self._blocks, self._lanes)
+
+    # products
+    def _few_rows(self, x: Tensor) -> Tensor:
+        rows, count, size = self.shape[0], x.shape[0], self._kind.group
+        x = x.reshape(count, 1, self._blocks, size)
+        scale, minimum = self._factors()
+        if self._kind.bits == 8:
+            products = (self._codes[0].cast("float32") * x.unsqueeze(-1)).sum(3)
+            total = (products * scale).sum(2)
+        else:
+            unit, words, sums = _as_integers(x)
+            halves = self._code_words()
+            middle = size // 8
+            dots: Any = 0
+            for part in words:
+                # The upper byte counts 256 times.
+                below = _byte_products(halves[0], part[..., :middle, :])
+                products = (below + _byte_products(halves[1], part[..., middle:, :])).sum(3, dtype="int32")
+                dots = dots * 256 + products
+            if self._kind.zero:
+                dots = dots - sums * self._kind.zero
+            value = dots.cast("float32") * scale
+            if minimum is not None:
+                value = value - sums.cast("float32") * minimum
+            total = (value * unit).sum(2)
+        return total.reshape(count, self._tiles * self._lanes)[:, :rows]
+
+
+def _lanes_of(device: str) -> int:
+    """Rows that are interleaved: as many as the machine's vectors have lanes, from 8 to 16."""
+    target = getattr(Device[device], "target", None)
+    return 16 if target is not None and target.vector_bits > 256 else 8
+
+
+def _words(bytes_: Tensor) -> Tensor:
+    """Words from integers below 256, four along the last axis, lowest first."""
+    return bytes_[..., 0] | (bytes_[..., 1] << 8) | (bytes_[..., 2] << 16) | (bytes_[..., 3] << 24)
+
+
+def _as_integers(x: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+    """A vector [count, 1, blocks, size] as `unit * integer`.
+
+    Returns the units [count, 1, blocks, 1], the integers' upper and lower signed bytes as words
+    [count, 1, blocks, words, 1], and their sums.
+    """
+    count, _, blocks, size = x.shape
+    largest = x.abs().max(-1, keepdim=True).maximum(SMALLEST)
+    whole = (x * (LARGEST / largest)).round().cast("int32")
+    lower = ((whole + 128) & 255) - 128
+    parts = [(whole - lower) >> 8, lower]
+    words: list[Tensor] = []
+    for part in parts:
+        bytes_ = (part & 255).reshape(count, 1, blocks, 4, size // 4)
+        words.append(_words(bytes_.permute(0, 1, 2, 4, 3)).unsqueeze(-1).contiguous())
+    unit = (largest * (1.0 / LARGEST)).contiguous()
+    return unit, words, whole.sum(-1, keepdim=True, dtype="int32").contiguous()
+
+
+def _byte_products(codes: Tensor, signed: Tensor) -> Tensor:
+    """The sum of the products of the four bytes of two words: the second's have signs."""
+    total: Any = None
+    for place in range(0, 32, 8):
+        product = ((codes >> place) & 255) * ((signed << (24 - place)) >> 24)
+        total = product if total is None else total + product
+    return total  # type: ignore[no-any-return]

@@ -1,0 +1,191 @@
+"""Dot products of the bytes in words, as LLVM instructions: one where the machine has it, else exact in a few."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from gradlet.graph.node import UOp
+from gradlet.ops.op import Op
+from gradlet.render.llvmtext import Value, Writer, integer, lanes_of, vector_type
+from gradlet.target.target import Target
+
+# By bits of a vector: products of bytes summed in pairs, saturating; products of shorts summed in pairs.
+_BYTE_PAIRS: Final = {
+    128: "llvm.x86.ssse3.pmadd.ub.sw.128", 256: "llvm.x86.avx2.pmadd.ub.sw", 512: "llvm.x86.avx512.pmaddubs.w.512",
+}  # fmt: skip
+_SHORT_PAIRS: Final = {
+    128: "llvm.x86.sse2.pmadd.wd", 256: "llvm.x86.avx2.pmadd.wd", 512: "llvm.x86.avx512.pmaddw.d.512",
+}  # fmt: skip
+_SHORT_MAX: Final = 32767
+_ALL_BITS: Final = 0xFFFFFFFF
+
+
+class Pair(NamedTuple):
+    """Words to multiply byte by byte; `largest` is what a byte of the unsigned one can be at most."""
+
+    unsigned: Value
+    signed: Value
+    largest: int
+
+
+def dot(writer: Writer, target: Target, pairs: Sequence[Pair], start: Value | None) -> Value:
+    """`start` plus the products of the bytes of all pairs, in every lane of 32 bits."""
+    kind = pairs[0].unsigned.type
+    count = lanes_of(kind)
+    width = min(count, target.vector_bits // 32)
+    if not target.triple.startswith("x86_64") or width < 4 or count % width:
+        return _by_byte(writer, pairs, start)
+    if width == count:
+        return _x86(writer, target, pairs, start)
+    parts: list[Value] = []
+    for first in range(0, count, width):
+        picks = list(range(first, first + width))
+        cut = [Pair(writer.lanes(p.unsigned, picks), writer.lanes(p.signed, picks), p.largest) for p in pairs]
+        parts.append(_x86(writer, target, cut, None if start is None else writer.lanes(start, picks)))
+    while len(parts) > 1:
+        parts = [_joined(writer, one, other) for one, other in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def _joined(writer: Writer, first: Value, second: Value) -> Value:
+    count = 2 * lanes_of(first.type)
+    picks = ", ".join(f"i32 {i}" for i in range(count))
+    kind = vector_type(count, "i32")
+    return writer.emit(kind, f"shufflevector {first}, {second}, <{count} x i32> <{picks}>")
+
+
+def _sum(writer: Writer, first: Value | None, second: Value) -> Value:
+    return second if first is None else writer.binary("add", first, second)
+
+
+def _by_byte(writer: Writer, pairs: Sequence[Pair], start: Value | None) -> Value:
+    """Plain arithmetic on words, for any machine."""
+    total = start
+    for pair in pairs:
+        kind = pair.unsigned.type
+        for place in range(4):
+            one = writer.binary("lshr", pair.unsigned, integer(8 * place, kind))
+            one = writer.binary("and", one, integer(255, kind))
+            other = writer.binary("shl", pair.signed, integer(24 - 8 * place, kind))
+            other = writer.binary("ashr", other, integer(24, kind))
+            total = _sum(writer, total, writer.binary("mul", one, other))
+    assert total is not None
+    return total
+
+
+def _x86(writer: Writer, target: Target, pairs: Sequence[Pair], start: Value | None) -> Value:
+    if target.dot8:
+        return _instruction(writer, pairs, start)
+    total = start
+    group: Value | None = None  # sums of pairs of products as shorts
+    largest = 0
+    for pair in pairs:
+        bound = 2 * 128 * pair.largest
+        if bound > _SHORT_MAX:
+            total = _sum(writer, total, _by_shorts(writer, pair))
+            continue
+        if group is not None and largest + bound > _SHORT_MAX:
+            total, group, largest = _sum(writer, total, _widened(writer, group)), None, 0
+        group, largest = _sum(writer, group, _byte_pairs(writer, pair)), largest + bound
+    if group is not None:
+        total = _sum(writer, total, _widened(writer, group))
+    assert total is not None
+    return total
+
+
+def _instruction(writer: Writer, pairs: Sequence[Pair], start: Value | None) -> Value:
+    kind = pairs[0].unsigned.type
+    count = lanes_of(kind)
+    total = Value("zeroinitializer", kind) if start is None else start
+    for pair in pairs:
+        bytes_ = [writer.convert("bitcast", v, vector_type(4 * count, "i8")) for v in (pair.unsigned, pair.signed)]
+        total = writer.call(kind, f"llvm.x86.avx512.vpdpbusd.{32 * count}", total, *bytes_)
+    return total
+
+
+def _byte_pairs(writer: Writer, pair: Pair) -> Value:
+    """Sums of two neighbouring products as shorts; nothing saturates where the unsigned bytes are small."""
+    count = lanes_of(pair.unsigned.type)
+    bytes_ = [writer.convert("bitcast", v, vector_type(4 * count, "i8")) for v in (pair.unsigned, pair.signed)]
+    return writer.call(vector_type(2 * count, "i16"), _BYTE_PAIRS[32 * count], *bytes_)
+
+
+def _widened(writer: Writer, shorts: Value) -> Value:
+    """Sums of two neighbouring shorts as words."""
+    return _short_pairs(writer, shorts, integer(1, shorts.type))
+
+
+def _short_pairs(writer: Writer, first: Value, second: Value) -> Value:
+    count = lanes_of(first.type) // 2
+    return writer.call(vector_type(count, "i32"), _SHORT_PAIRS[32 * count], first, second)
+
+
+def _by_shorts(writer: Writer, pair: Pair) -> Value:
+    """Even and odd bytes as shorts: their products are exact, and so are the sums of two."""
+    kind = vector_type(2 * lanes_of(pair.unsigned.type), "i16")
+    one, other = (writer.convert("bitcast", v, kind) for v in (pair.unsigned, pair.signed))
+    eight = integer(8, kind)
+    even = _short_pairs(
+        writer, writer.binary("and", one, integer(255, kind)),
+        writer.binary("ashr", writer.binary("shl", other, eight), eight),
+    )  # fmt: skip
+    odd = _short_pairs(writer, writer.binary("lshr", one, eight), writer.binary("ashr", other, eight))
+    return writer.binary("add", even, odd)
+
+
+def largest_byte(node: UOp) -> int:
+    """What a byte of a word is at most, read without its sign."""
+    return max(possible_bits(node).to_bytes(4, "little"))
+
+
+def possible_bits(node: UOp) -> int:
+    """The bits of a word of 32 that may be set: masks and shifts say it."""
+    while node.op is Op.VECTORIZE and all(s is node.src[0] for s in node.src):
+        node = node.src[0]
+    if node.op is Op.CONST:
+        return int(node.arg) & _ALL_BITS
+    if node.op is Op.AND:
+        return possible_bits(node.src[0]) & possible_bits(node.src[1])
+    if node.op in (Op.OR, Op.XOR):
+        return possible_bits(node.src[0]) | possible_bits(node.src[1])
+    if node.op is Op.SHL:
+        amounts = node.src[1]
+        while amounts.op is Op.VECTORIZE and all(s is amounts.src[0] for s in amounts.src):
+            amounts = amounts.src[0]
+        if amounts.op is Op.CONST and 0 <= amounts.arg < 32:
+            return possible_bits(node.src[0]) << int(amounts.arg) & _ALL_BITS
+    return _ALL_BITS
+
+
+def joined_dots(uops: Sequence[UOp], target: Target) -> frozenset[UOp]:
+    """The DOTs that are written where their only user is: the DOT that goes on from them, or a sum that they can."""
+    uses = Counter(s for node in uops for s in node.src)
+    found: set[UOp] = set()
+    for node in uops:
+        if node.op is Op.DOT and node.src[2].op is Op.DOT and uses[node.src[2]] == 1:
+            found.add(node.src[2])
+        elif node.op is Op.ADD and target.dot8:
+            found.update([s for s in node.src if s.op is Op.DOT and uses[s] == 1 and _begins_with_zero(s)][:1])
+    return frozenset(found)
+
+
+def dot_chain(node: UOp) -> tuple[list[UOp], UOp | None]:
+    """The DOTs that go on from one another, first one first, and what they begin with unless it is 0."""
+    chain = [node]
+    while chain[-1].src[2].op is Op.DOT:
+        chain.append(chain[-1].src[2])
+    start = chain[-1].src[2]
+    return chain[::-1], None if is_zero(start) else start
+
+
+def is_zero(node: UOp) -> bool:
+    """Whether a node is 0 in every lane."""
+    while node.op is Op.VECTORIZE and all(s is node.src[0] for s in node.src):
+        node = node.src[0]
+    return node.op is Op.CONST and node.arg == 0
+
+
+def _begins_with_zero(node: UOp) -> bool:
+    return dot_chain(node)[1] is None
