@@ -10,6 +10,7 @@ from gradlet.base.errors import CompilerError
 from gradlet.codegen.strided import pick, strided_load
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import ELEMENTWISE, AxisKind, Op, ReduceArg
+from gradlet.optimize.actions.stream import LINE_BYTES
 from gradlet.optimize.analysis import fills_vectors, nesting_order, open_ranges
 
 
@@ -317,8 +318,9 @@ class _Vectorizer:
         if self._lane_range(index) is None:
             return mk(node.op, vector.dtype, (vector, self.new[index]), node.arg)
         start = self._contiguous_start(index)
-        if start is None:
-            return vector
+        size = vector.dtype.itemsize
+        if start is None or self.linear[index.src[1]].constant * index.dtype.itemsize % LINE_BYTES >= size:
+            return vector  # of the vectors of a line side by side one asks for it
         return mk(node.op, vector.dtype, (vector, mk(Op.INDEX, index.dtype, (self.new[index.src[0]], start))), node.arg)
 
     def _store(self, node: UOp, lane: UOp, count: int) -> UOp:

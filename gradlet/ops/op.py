@@ -339,10 +339,14 @@ OptDetail: TypeAlias = tuple[Any, ...]
 
 
 class PrefetchDetail(NamedTuple):
-    """PREFETCH: the slot of the memory that is read, and the nearest cache to bring lines to, 1 to 3."""
+    """PREFETCH: the slot of the memory that is read, and the nearest cache to bring lines to, 1 to 3.
+
+    `along`: only loads that also run over the range of this number ask ahead (one pass of several over a row); -1: all.
+    """
 
     slot: int
     level: int = 1
+    along: int = -1
 
 
 DETAILS: Final[dict[OptKind, type[OptDetail]]] = {

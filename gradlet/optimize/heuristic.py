@@ -24,6 +24,7 @@ from gradlet.optimize.plan import Plan
 from gradlet.target.target import Target
 
 SHORT = 16  # iterations of a reduce that are written out
+SHORT_ROW = 8  # vectors of a row that are written out
 MAX_BODY = 600  # nodes in the copies of a loop body
 MAX_WIDE = 1200  # nodes in the copies of a body that reduces columns
 CHAINS = 4  # carried values of rows that run side by side
@@ -51,6 +52,7 @@ def choose(sink: UOp, target: Target, parallel: bool = True) -> tuple[Opt, ...]:
     busy = tiled | _vectorize_reduces(facts, plan, tiled)
     _vectorize_outputs(facts, plan, busy)
     _interleave(facts, plan)
+    streams.walk_rows(facts, plan)
     streams.ask_for_rows(facts, plan)
     streams.ask_for_next_row(facts, plan)
     streams.stream_stores(facts, plan)
@@ -152,7 +154,13 @@ def _row_reduce(facts: KernelFacts, plan: Plan, reduce: UOp, loop: UOp, loads: i
         if blocks % 2 == 0:
             plan.group(loop, 2, Tail.EXACT)
         return
+    body = sum(HEAVY_NODES if n.op in HEAVY else 1 for n in plan.below(reduce) if loop in facts.ranges[n])
+    if blocks <= SHORT_ROW and is_fixed(loop) and body * blocks <= MAX_BODY // 2:
+        plan.unroll(loop, blocks)  # guards at the end become constants
+        return
     groups = 4 if loads <= 2 else 2
+    if streams.rows_to_walk(facts) is not None:
+        groups = 2
     if not facts.ranges[reduce]:
         groups = 8 if loads <= 1 else 4
     exact = [g for g in range(groups, 1, -1) if blocks % g == 0 and is_fixed(loop)]

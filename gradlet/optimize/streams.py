@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Op, Opt, OptKind, PrefetchDetail
+from gradlet.ops.op import AxisKind, Op, Opt, OptKind, PrefetchDetail, Tail
 from gradlet.optimize.actions.stream import LEAST_BYTES, LINE_BYTES
-from gradlet.optimize.analysis import Access, KernelFacts, divisor, is_fixed, size_bound
+from gradlet.optimize.analysis import HEAVY, HEAVY_NODES, Access, KernelFacts, divisor, is_fixed, size_bound
 from gradlet.optimize.plan import Plan
 from gradlet.target.target import MAX_SCRATCH
 
@@ -15,6 +15,9 @@ STREAMS = 8  # far segments that the hardware follows at once
 SEGMENT_BYTES = 64 * 1024  # shorter segments are not far: a prefetcher begins anew in every page
 RESULT_SHARE = 4  # a result of more than one part in so many of the last cache goes past it
 MOST_ROWS_AHEAD = 16
+ROWS_AT_ONCE = 4  # that are reduced
+MAX_ROW_BODY = 600  # nodes in the copies of their body
+LONG_ROW = 2048  # bytes of rows that are taken far apart
 LEAST_ROW = 4096  # bytes of a row that is asked for as a whole
 
 
@@ -34,6 +37,43 @@ def far_segments(plan: Plan, loop: UOp, loads: int) -> bool:
             plan.far(loop, count)
             return True
     return False
+
+
+def rows_to_walk(facts: KernelFacts) -> UOp | None:
+    """The innermost output loop of a kernel that does nothing but reduce rows, of which there are many."""
+    outputs = [r for r in facts.loops if r.arg.kind in (AxisKind.LOOP, AxisKind.PARALLEL)]
+    rows = max((r for r in outputs if r.arg.kind is AxisKind.LOOP), key=lambda r: r.arg.number, default=None)
+    if rows is None or not facts.reduces or not is_fixed(rows) or size_bound(rows) < 4 * ROWS_AT_ONCE:
+        return None
+    if any(r.arg.kind not in (AxisKind.LOOP, AxisKind.PARALLEL, AxisKind.REDUCE) for r in facts.loops):
+        return None
+    closed = facts.closed()
+    whole = all(facts.ranges[reduce].issuperset(outputs) for reduce in facts.reduces)
+    return rows if whole and closed.isdisjoint(outputs) else None
+
+
+def walk_rows(facts: KernelFacts, plan: Plan) -> None:
+    """Reduce a few rows at once: several streams of memory, and several chains of dependences at the end of a row.
+
+    Long rows are taken far apart, so that one follows another in each stream; short ones side by side.
+    """
+    rows = rows_to_walk(facts)
+    if rows is None or any(opt.kind is OptKind.FAR for opt in plan.opts):
+        return
+    if rows in plan.lanes or plan.blocks(rows) != plan.size(rows) or rows in plan.masked:
+        return
+    loads = [a for a in facts.accesses if not a.is_store and a.ranges & facts.closed()]
+    inner = {r for a in loads for r in a.ranges & facts.closed()}
+    if not loads or not inner <= plan.lanes or not all(is_fixed(r) for r in inner):
+        return
+    body = sum(plan.copies(n) * (HEAVY_NODES if n.op in HEAVY else 1) for n in facts.order if facts.ranges[n])
+    if body * ROWS_AT_ONCE > MAX_ROW_BODY or plan.tail(rows, ROWS_AT_ONCE) not in (Tail.EXACT, Tail.SHIFT):
+        return
+    row = max(abs(facts.stride(a, rows) or 0) * a.param.dtype.itemsize for a in loads)
+    if row >= LONG_ROW:
+        plan.unroll_far(rows, ROWS_AT_ONCE)
+    else:
+        plan.unroll(rows, ROWS_AT_ONCE)
 
 
 def ask_for_rows(facts: KernelFacts, plan: Plan) -> None:
@@ -69,7 +109,8 @@ def ask_for_next_row(facts: KernelFacts, plan: Plan) -> None:
         row = max(facts.stride(a, loop) or 0 for a in accesses) * param.dtype.itemsize
         whole = row * size_bound(loop)
         if LEAST_ROW <= row <= target.l1_bytes and whole > target.llc_bytes and plan.blocks(loop) == plan.size(loop):
-            detail = PrefetchDetail(param.arg.slot)
+            last = max((r for a in accesses for r in a.ranges - outer), key=lambda r: r.arg.number)
+            detail = PrefetchDetail(param.arg.slot, along=plan.number(last))
             plan.opts.append(Opt(OptKind.PREFETCH, plan.number(loop), 1, detail=detail))
             return
 

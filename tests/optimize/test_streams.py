@@ -124,3 +124,29 @@ def test_scratch_of_a_region_stays_near() -> None:
     b.store(scratch, i, b.load(x, block * (1 << 16) + i))
     tiny = replace(AVX2, llc_bytes=1 << 20)
     assert OptKind.STREAM not in [o.kind for o in heuristic.choose(b.sink("region"), tiny)]
+
+
+def test_rows_are_reduced_a_few_at_once() -> None:
+    def chosen(rows: int, size: int) -> list[tuple[OptKind, int]]:
+        return [(o.kind, o.amount) for o in heuristic.choose(kernels.row_reduce(rows, size).sink, AVX2, parallel=False)]
+
+    lanes = (OptKind.VECTORIZE, 8)
+    far = [(OptKind.SPLIT, 256), (OptKind.UNROLL, 4)]
+    assert chosen(1024, 4096) == [lanes, (OptKind.GROUP, 2), *far]
+    assert chosen(1024, 128) == [lanes, (OptKind.GROUP, 2), (OptKind.UNROLL, 4)]  # short rows are neighbours
+    assert chosen(1024, 33) == [lanes, (OptKind.UNROLL, 5), (OptKind.UNROLL, 4)]  # and shorter ones written out
+    assert chosen(8, 4096) == [lanes, (OptKind.GROUP, 4)]
+
+
+@pytest.mark.parametrize(("rows", "size"), [(17, 33), (16, 128), (19, 600), (32, 8), (18, 70)])
+@pytest.mark.parametrize("op", [Op.ADD, Op.MAX])
+def test_rows_side_by_side_are_right(rows: int, size: int, op: Op) -> None:
+    check_linear(kernels.row_reduce(rows, size, op), AVX2)
+
+
+def test_a_prefetch_along_one_pass_asks_once_a_line() -> None:
+    opts = [Opt(OptKind.VECTORIZE, 1, 8), Opt(OptKind.GROUP, 1, 4)]
+    ahead = Opt(OptKind.PREFETCH, 0, 1, detail=PrefetchDetail(1, along=1))
+    text = assembly(kernels.row_reduce(40, 512).sink, AVX2, *opts, ahead)
+    assert text.count("prefetcht0") == 2  # for 128 bytes
+    refused(kernels.row_reduce(40, 512).sink, [ahead._replace(detail=PrefetchDetail(1, along=7))], "no load of slot 1")

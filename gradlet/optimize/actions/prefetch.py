@@ -28,6 +28,8 @@ def prefetch(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     loads = [
         a for a in facts.accesses if not a.is_store and a.param.arg.slot == detail.slot and loop in a.ranges
     ]  # fmt: skip
+    if detail.along >= 0:
+        loads = [a for a in loads if any(r.arg.number == detail.along for r in a.ranges)]
     if not loads:
         raise refusal(opt, f"no load of slot {detail.slot} depends on it")
     stored = {a.param for a in facts.accesses if a.is_store}
