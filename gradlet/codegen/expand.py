@@ -9,7 +9,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.codegen.strided import pick, strided_load
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import ELEMENTWISE, AxisKind, Op, ReduceArg
+from gradlet.ops.op import ELEMENTWISE, AxisKind, Op, ReduceArg, ShuffleArg
 from gradlet.optimize.actions.stream import LINE_BYTES
 from gradlet.optimize.analysis import fills_vectors, nesting_order, open_ranges
 
@@ -282,12 +282,21 @@ class _Vectorizer:
         linear = self.linear.get(index.src[1])
         return linear.at(0) if linear is not None and linear.factor == 1 else None
 
+    def _goes_back(self, index: UOp) -> bool:
+        """Whether the lanes touch consecutive elements in reverse."""
+        linear = self.linear.get(index.src[1])
+        return linear is not None and linear.factor == -1
+
     def _gate(self, index: UOp, count: int) -> tuple[UOp, ...]:
         return (self.spread(self._made(index.src[2]), count),) if len(index.src) > 2 else ()
 
     def _load(self, node: UOp, lane: UOp, count: int) -> UOp:
         index = node.src[0]
         start = self._contiguous_start(index)
+        if start is None and len(index.src) == 2 and self._goes_back(index):
+            first = self.linear[index.src[1]].at(count - 1)
+            forward = mk(Op.LOAD, node.dtype.vec(count), (mk(Op.INDEX, index.dtype, (self.new[index.src[0]], first)),))
+            return mk(Op.SHUFFLE, forward.dtype, (forward,), ShuffleArg(tuple(range(count))[::-1]))
         if start is None:
             apart = self._apart(node, count)
             if apart is not None:

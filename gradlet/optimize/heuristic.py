@@ -136,7 +136,7 @@ def _score(facts: KernelFacts, access: Access, loop: UOp) -> int:
         return 0
     if access.is_store:
         return 2 if stride == 1 else -3
-    if stride is not None and 2 <= stride <= MOST_APART:
+    if stride is not None and (2 <= stride <= MOST_APART or stride == -1):
         return 0
     return 1 if stride == 1 else -1
 

@@ -345,7 +345,7 @@ class _Kernel:
     def _index(self, node: UOp) -> None:
         """The address. Neighbouring accesses share one address, from which each has a constant distance."""
         param, element = node.src[0], node.src[1]
-        gate = node.src[2] if len(node.src) > 2 else None
+        gate = _gate(node) if not self.is_gpu else node.src[2] if len(node.src) > 2 else None
         if gate is not None and gate.op is Op.CONST and gate.arg:
             gate = None
         self.gates[node] = gate
@@ -353,7 +353,8 @@ class _Kernel:
             raise RenderError(f"kernel {self.program.name}: an INDEX must have a scalar element number")
         kind = memory_type(node.dtype.scalar, self.target)
         if gate is not None and gate.dtype.count == 1:
-            # A scalar access always happens, at element 0 where the gate is false: no branch.
+            # The access always happens, at element 0 where the gate is false: no branch, and no masked vector that lies
+            # outside of the memory, which some processors are very slow to leave out.
             number = self.value(element)
             number = self.writer.select(self.value(gate), number, integer(0, number.type))
             address = self.writer.emit(self.pointer, f"getelementptr {kind}, {self.values[param]}, {number}", "a")
@@ -380,11 +381,13 @@ class _Kernel:
         pointer = self.value(address)
         align = dtype.scalar.itemsize
         kind = memory_type(dtype, self.target)
-        if gate is None or (dtype.count == 1 and gate.dtype.count == 1):
+        whole = dtype.count == 1 or (address.src[0].arg.size >= dtype.count and not self.is_gpu)
+        if gate is None or (gate.dtype.count == 1 and whole):
             loaded = self.writer.emit(kind, f"load {kind}, {pointer}, align {align}")
             result = self._from_memory(loaded, dtype)
             if gate is not None:
-                result = self.writer.select(self.value(gate), result, self._alternative(node))
+                chosen = self.value(gate) if dtype.count == 1 else self._mask(gate, dtype.count)
+                result = self.writer.select(chosen, result, self._alternative(node))
             self.values[node] = result
             return
         mask = self._mask(gate, dtype.count)
@@ -415,7 +418,7 @@ class _Kernel:
             self.writer.line(f"store {stored}, {pointer}, align {align}, !nontemporal !{{i32 1}}")
         elif gate is None:
             self.writer.line(f"store {stored}, {pointer}, align {align}")
-        elif dtype.count == 1 and gate.dtype.count == 1:
+        elif gate.dtype.count == 1 and (dtype.count == 1 or not self.is_gpu):
             self._store_if(self.value(gate), f"store {stored}, {pointer}, align {align}")
         else:
             mask = self._mask(gate, dtype.count)
@@ -543,6 +546,16 @@ def _accumulators(uops: tuple[UOp, ...]) -> tuple[dict[UOp, list[UOp]], dict[UOp
     return carried, initialised_at
 
 
+def _gate(index: UOp) -> UOp | None:
+    """The guard of an access: a scalar where it is the same for all lanes and the memory has a whole vector."""
+    if len(index.src) < 3:
+        return None
+    gate = index.src[2]
+    if gate.op is Op.VECTORIZE and all(s is gate.src[0] for s in gate.src):
+        return gate.src[0] if index.src[0].arg.size >= gate.dtype.count else gate
+    return gate
+
+
 def _address_offsets(uops: tuple[UOp, ...]) -> frozenset[UOp]:
     """The sums of an element number and a constant that only addresses need, and not after a select of a gate."""
     found: set[UOp] = set()
@@ -552,7 +565,8 @@ def _address_offsets(uops: tuple[UOp, ...]) -> frozenset[UOp]:
             if element.op is Op.ADD and element.src[1].op is Op.CONST and element.src[0].op is not Op.CONST:
                 found.add(element)
     for node in uops:
-        gated = len(node.src) > 2 and node.src[2].dtype.count == 1
+        gate = _gate(node) if node.op is Op.INDEX else None
+        gated = gate is not None and gate.dtype.count == 1
         found.difference_update(node.src[2:] if node.op is Op.INDEX and not gated else node.src)
     return frozenset(found)
 

@@ -81,3 +81,28 @@ def test_permuted_copies_of_any_rank(dtype: str) -> None:
     np.testing.assert_array_equal(
         Tensor(x)[1:, :, ::2].permute(3, 2, 0, 1).contiguous(), x[1:, :, ::2].transpose(3, 2, 0, 1)
     )
+
+
+@TARGETS
+def test_lanes_that_go_back_are_loaded_forwards(target: Target) -> None:
+    b = kernels.Builder()
+    out, x = b.param(0, 67), b.param(1, 67)
+    i = b.range(67)
+    b.store(out, i, b.load(x, i * -1 + 66))
+    a = kernels.random(67)
+    kernel = kernels.Kernel(b.sink("backwards"), [kernels.empty(67), a], {0: a[::-1]})
+    assert scalar_loads(check_linear(kernel, target)) == 0
+
+
+@pytest.mark.parametrize("columns", [2, 5, 40])
+def test_a_guard_that_is_the_same_for_all_lanes_is_no_mask(columns: int) -> None:
+    """A masked vector outside of the memory is slow to leave out on some processors."""
+    a, c = (np.random.default_rng(n).random((3, columns), dtype=np.float32) for n in (0, 1))
+    np.testing.assert_array_equal(Tensor(a).cat(Tensor(c), dim=0).numpy(), np.concatenate([a, c]))
+    np.testing.assert_array_equal(Tensor(a).flip(1).numpy(), a[:, ::-1])
+    b = kernels.Builder()
+    out, x = b.param(0, 8 * 64), b.param(1, 4 * 64)
+    i, j = b.range(8), b.range(64)
+    b.store(out, i * 64 + j, b.load(x, i * 64 + j, i < 4))
+    text = emit_assembly(render(pipeline.lower(b.sink("half"), AVX2), AVX2), AVX2)
+    assert "vmaskmov" not in text
