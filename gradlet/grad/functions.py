@@ -46,6 +46,10 @@ def _sigmoid(x: UOp) -> UOp:
     return function("sigmoid", x)
 
 
+def _silu_slopes(value: UOp, sigmoid: UOp) -> Sequence[UOp]:
+    return (sigmoid + value * (1.0 - sigmoid),)
+
+
 def _circle(x: UOp) -> UOp:
     """sqrt(1 - x**2), whose two factors keep what the square would round off."""
     return ((1.0 - x) * (x + 1.0)).sqrt()
@@ -67,6 +71,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
         approximate.logaddexp2, lambda value, x, y: (_before(x, y, math.log(2.0)), _before(y, x, math.log(2.0)))
     ),
     "sigmoid": Function(approximate.sigmoid, lambda value, x: (value * (1.0 - value),)),
+    "silu": Function(approximate.silu, lambda value, x: _silu_slopes(value, _sigmoid(x))),
     "softplus": Function(approximate.softplus, lambda value, x: (_sigmoid(x),)),
     "tanh_softplus": Function(approximate.tanh_softplus, lambda value, x: ((1.0 - value * value) * _sigmoid(x),)),
     "tan": Function(approximate.tan, lambda value, x: (value * value + 1.0,)),

@@ -111,8 +111,7 @@ class ActivationMixin(MathMixin):
         >>> Tensor([0.0]).silu().item()
         0.0
         """
-        x, own = self.carried_float("silu")
-        return x.mul(x.sigmoid()).cast(own)
+        return self.elementary("silu")
 
     def swish(self) -> Self:
         """Same as `silu`.

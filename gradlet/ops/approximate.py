@@ -198,7 +198,22 @@ def sigmoid(x: Any) -> Any:
     """`1 / (1 + e**-x)`; the exponential sees no positive number, so nothing overflows."""
     negative = x < 0.0
     tail = negative.where(x, x * -1.0).exp()
-    return negative.where(tail, 1.0).fdiv(tail + 1.0)
+    total = tail + 1.0
+    lost = tail - (total - 1.0)  # by rounding the sum; to first order the quotient is so much smaller
+    quotient = negative.where(tail, 1.0).fdiv(total)
+    return quotient - quotient * negative.where(1.0 - quotient, quotient) * lost
+
+
+def silu(x: Any) -> Any:
+    """`x / (1 + e**-x)`; where that power is infinite, or nearly, `x e**x`."""
+    far = x < (-700.0 if _double(x) else -80.0)
+    power = far.where(x, x * -1.0).exp()
+    total = power + 1.0
+    large = power > 1.0
+    lost = large.where(1.0, power) - (total - large.where(power, 1.0))
+    quotient = x.fdiv(total)
+    better = lost.eq(0.0).where(quotient, quotient - quotient * lost.fdiv(total))  # infinite ones lose nothing
+    return far.where(x * power, better)
 
 
 def softplus(x: Any) -> Any:
@@ -296,7 +311,11 @@ def tanh(x: Any) -> Any:
     size = size_of(x)
     if _double(x):
         grown = expm1((size > 20.0).where(40.0, size * 2.0))
-        return with_sign(grown.fdiv(grown + 2.0), x)
+        total = grown + 2.0
+        quotient = grown.fdiv(total)
+        # Lost by rounding the sum; 1 / total is (1 - quotient) / 2.
+        lost = (grown < 2.0).where(grown - (total - 2.0), 0.0)
+        return with_sign(quotient - quotient * (1.0 - quotient) * (lost * 0.5), x)
     far = 1.0 - x.coerce(2.0).fdiv((size * 2.0).exp() + 1.0)
     return with_sign((size < 0.625).where(_odd(size, size * size, TANH_32), far), x)
 
@@ -319,7 +338,9 @@ def acosh(x: Any) -> Any:
     root = (t * t + t * 2.0).sqrt()
     double = huge.where(x.coerce(math.log(2.0)), 0.0)
     if _double(x):
-        return (t < 0.0).where(math.nan, log1p(huge.where(t, t + root)) + double)
+        total = t + root
+        lost = huge.where(0.0, (t - (total - root)).fdiv(total + 1.0))
+        return (t < 0.0).where(math.nan, log1p(huge.where(t, total)) + lost + double)
     near = (t * 2.0).sqrt()
     return (t < 0.5).where(near * t * polynomial(t, ACOSH_32) + near, huge.where(x, x + root).log() + double)
 

@@ -60,17 +60,17 @@ FUNCTIONS: dict[str, tuple[Callable[[Array], Array], float, float]] = {
     "atan": (np.arctan, 1.5, 2.0),
     "sinh": (np.sinh, 2.0, 2.0),
     "cosh": (np.cosh, 2.0, 1.5),
-    "tanh": (np.tanh, 2.0, 2.5),
+    "tanh": (np.tanh, 1.5, 2.0),
     "asinh": (np.arcsinh, 2.0, 2.0),
-    "acosh": (np.arccosh, 2.0, 2.75),
+    "acosh": (np.arccosh, 2.0, 2.0),
     "atanh": (np.arctanh, 2.0, 2.0),
-    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), 2.5, 2.5),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), 2.0, 2.0),
     "erf": (by_mpmath(mpmath.erf), 1.5, 1.5),
     "sqrt": (np.sqrt, 0.5, 0.5),
     "rsqrt": (lambda x: 1 / np.sqrt(x), 1.5, 1.5),
     "softplus": (_softplus, 2.0, 2.0),
     "logsigmoid": (lambda x: -_softplus(-x), 2.0, 2.0),
-    "silu": (lambda x: x / (1 + np.exp(-x)), 3.25, 3.25),
+    "silu": (lambda x: x / (1 + np.exp(-x)), 2.0, 2.0),
 }
 
 
