@@ -263,20 +263,24 @@ def _large_reduce(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], va
     total: Array | None = None
     for block in blocks(kernel, _inside(kernel, node), ranges, extents):
         value = compute(kernel, [node.src[0]], block, outer)[node.src[0]]
-        part = _reduce_part(kernel, node, value, block)
-        total = part if total is None else numeric.combine(node.arg.op, node.dtype, total, part)
+        total = _reduce_part(kernel, node, value, block, total)
     if total is None:
         empty: Array = _value(kernel, node, extents, compute(kernel, [node.src[0]], extents, outer))
         return empty
     return numeric.finish(total, node.dtype)
 
 
-def _reduce_part(kernel: Kernel, node: UOp, value: Array, extents: Mapping[UOp, Interval]) -> Array:
+def _reduce_part(
+    kernel: Kernel, node: UOp, value: Array, extents: Mapping[UOp, Interval], total: Array | None = None
+) -> Array:
     shape = list(value.shape)
     for r in node.src[1:]:
         shape[kernel.axes[r]] = extents[r][1] - extents[r][0]
     axes = tuple(kernel.axes[r] for r in node.src[1:])
-    return numeric.partial(node.arg.op, node.dtype, np.broadcast_to(value, shape), axes, True)
+    whole = np.broadcast_to(value, shape)
+    if total is not None:
+        return numeric.following(node.arg.op, node.dtype, total, whole, axes)
+    return numeric.partial(node.arg.op, node.dtype, whole, axes, True)
 
 
 def _value(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: Mapping[UOp, Any]) -> Any:

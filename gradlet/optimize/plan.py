@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import Op, Opt, OptKind, Tail
 from gradlet.optimize.actions.repeats import may_repeat
@@ -46,6 +47,12 @@ class Plan:
         self._adds_up = False
         self._closed = facts.closed()
         self._below: dict[UOp, set[UOp]] = {}
+        # Ranges along which floats are added or multiplied in the order of the elements, whatever that costs.
+        self._ordered: set[UOp] = set()
+        if STRICT_FLOAT.value:
+            for reduce in facts.reduces:
+                if reduce.dtype.is_float and reduce.arg.op in (Op.ADD, Op.MUL):
+                    self._ordered.update(reduce.src[1:])
 
     def size(self, loop: UOp) -> int:
         """Trip count of a range before any opt; the largest it may be where it is known only at launch."""
@@ -137,6 +144,8 @@ class Plan:
 
     def group(self, loop: UOp, amount: int, tail: Tail) -> None:
         """Partial accumulators side by side."""
+        if loop in self._ordered:
+            return
         size = self.blocks(loop)
         self._split(OptKind.GROUP, self.number(loop), size, amount, tail, is_fixed(loop))
         self._copies[loop] = self._copies.get(loop, 1) * amount
@@ -144,7 +153,7 @@ class Plan:
 
     def unroll(self, loop: UOp, amount: int) -> None:
         """Copies of a range's body."""
-        if amount < 2:
+        if amount < 2 or loop in self._ordered:
             return
         size = self.blocks(loop)
         self._split(
@@ -162,6 +171,8 @@ class Plan:
 
     def unroll_far(self, loop: UOp, streams: int) -> None:
         """`streams` iterations far from one another side by side: memory is walked in as many runs without gaps."""
+        if loop in self._ordered:
+            return
         size = self.blocks(loop)
         amount = -(-size // streams)
         self.opts.append(Opt(OptKind.SPLIT, self.number(loop), amount, self.tail(loop, amount)))
@@ -202,6 +213,8 @@ class Plan:
 
     def accumulate(self, loop: UOp, amount: int, outputs: Sequence[UOp]) -> None:
         """Sum blocks of a reduce range one after another, outside of all these output ranges. Comes before splits."""
+        if loop in self._ordered:
+            return
         self.opts.append(Opt(OptKind.ACCUMULATE, self.number(loop), amount))
         self._cut(loop, amount)
         self._move(Part(loop, True), min(self._nest.index(Part(r)) for r in outputs))

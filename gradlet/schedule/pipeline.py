@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gradlet.base import settings
+from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.allocation import new_buffer_node
 from gradlet.graph.extents import HAS_LIMIT, Extents, write_out
 from gradlet.graph.node import UOp, mk, no_gc, toposort
@@ -73,22 +74,32 @@ def _pick_selected(node: UOp, context: Context) -> UOp:
 
 
 def _go_online(node: UOp, context: Context) -> UOp:
+    if STRICT_FLOAT.value:  # it would change the order of sums
+        return node
     return go_online(node, context.target_of, context.default_device)
 
 
 def _split_reductions(node: UOp, context: Context) -> UOp:
+    if STRICT_FLOAT.value:  # it would change the order of sums
+        return node
     return split_reductions(node, context.target_of, context.default_device)
 
 
 def _split_scans(node: UOp, context: Context) -> UOp:
+    if STRICT_FLOAT.value:  # it would change the order of sums
+        return node
     return split_scans(node, context.target_of, context.default_device)
 
 
 def _cut_column_sums(node: UOp, context: Context) -> UOp:
+    if STRICT_FLOAT.value:  # it would change the order of sums
+        return node
     return cut_column_sums(node, context.target_of, context.default_device)
 
 
 def _cut_deep_products(node: UOp, context: Context) -> UOp:
+    if STRICT_FLOAT.value:  # it would change the order of sums
+        return node
     return cut_deep_products(node, context.target_of, context.default_device)
 
 

@@ -213,6 +213,70 @@ def test_sine_cosine_and_tangent_of_huge_numbers() -> None:
         assert errors(got, wanted, *spacing_of("float32")).max() <= 3, name
 
 
+# name -> reference in float64, whose own error is nothing beside a unit of float32
+DENSE: dict[str, Callable[[Array], Array]] = {
+    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "tanh": np.tanh, "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "sin": np.sin, "cos": np.cos,
+    "erf": np.vectorize(math.erf, [float]),
+}  # fmt: skip
+
+
+def dense_error(name: str, codes: Array) -> tuple[float, float]:
+    """The largest error among these bit patterns of float32, and where."""
+    values = codes.view(np.float32)
+    with np.errstate(all="ignore"):
+        exact = DENSE[name](values.astype(np.float64))
+        got = getattr(Tensor(values), name)().numpy()
+        _, exponent = np.frexp(np.minimum(np.abs(exact), 3.4028234663852886e38))
+        error = np.abs(got - exact) / np.ldexp(1.0, np.maximum(exponent - 1, -126) - 23)
+    same = (np.isnan(got) & np.isnan(exact)) | (got == exact)
+    overflow = np.isinf(got) & (np.abs(exact) > 3.4028234663852886e38) & (np.sign(got) == np.sign(exact))
+    error = np.where(same | overflow, 0, np.where(np.isnan(error), np.inf, error))
+    return float(error.max()), float(values[error.argmax()])
+
+
+@pytest.mark.parametrize("name", sorted(set(DENSE) - {"erf", "sin", "cos"}))
+def test_two_million_of_all_exponents(name: str) -> None:
+    error, where = dense_error(name, np.arange(0, 2**32, 2039, dtype=np.uint32))
+    assert error <= FUNCTIONS[name][1] + 0.01, where
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DENSE)
+def test_fifty_million_of_all_exponents(name: str) -> None:
+    step = 83 if name != "erf" else 1999
+    for start in range(0, 2**32, 2**28):
+        error, where = dense_error(name, np.arange(start, start + 2**28, step, dtype=np.uint32))
+        assert error <= FUNCTIONS[name][1] + 0.01, where
+
+
+def test_pitfalls_of_exponentials() -> None:
+    """Caps keep NaN, the last finite and the first infinite power, subnormal powers, and nothing below them."""
+    log_largest = np.float32(88.72283935546875)  # the largest float32 whose power is finite
+    values = np.array([math.nan, log_largest, np.nextafter(log_largest, np.float32(89)), 89, 1000, math.inf, -87.5,
+                       -103.9, -104, -150, -math.inf, 0.0, -0.0], np.float32)  # fmt: skip
+    for features in (values, np.tile(values, 5)):  # lanes, and a scalar rest
+        got = Tensor(features).exp().numpy()[: len(values)]
+        with np.errstate(all="ignore"):
+            exact = np.exp(values.astype(np.float64)).astype(np.float32)
+        special = ~np.isfinite(exact) | (exact == 0) | (exact == 1)
+        np.testing.assert_array_equal(got[special], exact[special])
+        np.testing.assert_allclose(got[~special], exact[~special], rtol=2e-7, atol=1.5e-45)
+
+
+def test_nan_is_passed_on() -> None:
+    values = np.random.default_rng(0).standard_normal((3, 70)).astype(np.float32)
+    values[0, 3] = values[1, 69] = math.nan
+    with np.errstate(all="ignore"):
+        for name in ("exp", "tanh", "erf", "sigmoid", "silu", "log", "sqrt"):
+            got = getattr(Tensor(values), name)().numpy()
+            assert np.isnan(got[0, 3]) and np.isnan(got[1, 69]), name
+    assert Tensor(values).argmax(1).tolist()[:2] == [3, 69]
+    assert Tensor(values).argmin(1).tolist()[:2] == [3, 69]
+    assert np.isnan(Tensor(values).max(1).numpy()).tolist() == [True, True, False]
+    assert np.isnan(Tensor(values).softmax(1).numpy()).all(1).tolist() == [True, True, False]
+
+
 def table() -> None:
     """Print the largest errors found, for docs/numerics.md."""
     for name in sys.argv[1:] or FUNCTIONS:

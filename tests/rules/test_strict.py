@@ -67,3 +67,41 @@ def test_results_are_rounded_step_by_step() -> None:
     assert not np.signbit(strict[2][0])
     assert np.signbit(relaxed[2][0])
     np.testing.assert_allclose(relaxed[0], strict[0], rtol=1e-4, atol=1e-6)
+
+
+STRICT = {
+    "sum": lambda x: x.sum(),
+    "row sums": lambda x: x.sum(1),
+    "column sums": lambda x: x.sum(0),
+    "product": lambda x: (x * 1e-2 + 1).prod(1),
+    "matmul": lambda x: x @ x[:31].T,
+    "transposed matmul": lambda x: x.T @ x,
+    "convolution": lambda x: x[:36, :100].reshape(4, 9, 10, 10).conv2d(x[:9, :36].reshape(4, 9, 3, 3)[:, :, :, :2]),
+    "running sum": lambda x: x.cumsum(1),
+    "variance": lambda x: x.var(1),
+    "layer norm": lambda x: x.layernorm(),
+    "arithmetic": lambda x: ((x * 3 - x * x + 0.1) / (x + 2)).abs().sqrt() * x + x,
+    "float64": lambda x: (x.double() @ x.double().T).sum(),
+}
+
+
+@pytest.mark.parametrize("name", STRICT)
+def test_bits_are_those_of_the_evaluator(name: str) -> None:
+    """One operation after another, in the order of the elements, nothing contracted."""
+    values = np.random.default_rng(1).standard_normal((66, 301)).astype(np.float32)
+    with scope(STRICT_FLOAT=1):
+        compiled, interpreted = (STRICT[name](Tensor(values, device=d)).numpy() for d in ("CPU", "PYTHON"))
+    assert compiled.tobytes() == interpreted.tobytes()
+
+
+def test_sums_go_from_the_first_element_to_the_last() -> None:
+    values = np.random.default_rng(2).standard_normal(200_000).astype(np.float32)
+    for device in ("CPU", "PYTHON"):
+        with scope(STRICT_FLOAT=1):
+            assert Tensor(values, device=device).sum().numpy() == np.add.accumulate(values)[-1]
+    a, b = values[:900].reshape(30, 30), values[900:1800].reshape(30, 30)
+    total = np.zeros((30, 30), np.float32)
+    for k in range(30):
+        total = total + a[:, k : k + 1] * b[k]
+    with scope(STRICT_FLOAT=1):
+        np.testing.assert_array_equal((Tensor(a) @ Tensor(b)).numpy(), total)
