@@ -36,6 +36,8 @@ MIN_REUSE: Final = 32
 FAR_APART: Final = 5
 MIN_STRIDED_REUSE: Final = 2
 MIN_NEAR_REUSE: Final = 16
+# Weights that are used less often are read in the order in which they lie.
+MIN_WEIGHT_REUSE: Final = 128
 # A part of fewer terms does not pay for its partial sum.
 MIN_PART: Final = 256
 # Vectors of pixels that a register tile takes.
@@ -86,7 +88,7 @@ def _staged(node: UOp, target: Target) -> UOp | None:
             copy.broadcast = True
             factors = [copy.factor() if copy.pays() else product.src[which], channels]
         elif copy.pays():
-            factors = [copy.factor(), other]
+            factors = [copy.factor(), _rows_first(other, roles, copy.work)]
         else:
             continue
         both = mk(Op.MUL, product.dtype, tuple(factors if which == 0 else factors[::-1]), None)
@@ -136,6 +138,23 @@ def _in_parts(node: UOp, target: Target) -> UOp:
 def _strip_vectors(target: Target) -> int:
     """Vectors of channels that a register tile takes, as in strips of matrix products."""
     return 4 if target.vector_registers >= 32 else 2
+
+
+def _rows_first(factor: UOp, roles: Roles, work: int) -> UOp:
+    """Weights copied so that each row of them is in one piece, in the order of the sum, where they are used often."""
+    source = factor.src[0] if factor.op is Op.EXPAND else factor
+    if work < MIN_WEIGHT_REUSE * prod(source.shape):
+        return factor
+    view = affine_view(source, len(source.shape))
+    terms = [term for place in view.places for term in sorted(place.terms, key=lambda term: -abs(term[1]))]
+    order = [axis for axis, _ in terms]
+    rows = [axis for axis in order if axis not in roles.reduced]
+    if order[: len(rows)] == rows and all(step > 0 for _, step in terms):
+        return factor
+    axes = range(len(source.shape))
+    wanted = [axis for axis in axes if axis not in roles.reduced] + [axis for axis in axes if axis in roles.reduced]
+    stored = mk(Op.CONTIGUOUS, source.dtype, (_permuted(source, wanted),), None)
+    return expand_to(_permuted(stored, [wanted.index(axis) for axis in axes]), factor.shape)
 
 
 def _channels_last(factor: UOp, own: frozenset[int], roles: Roles, target: Target) -> UOp | None:
