@@ -2,18 +2,26 @@
 
 `sum over taps of UNWINDOW(sum over channels of g * w)` would store a product for every tap. Adding and placing zeros
 commute, so the inner sum may be taken last: `sum over taps and channels of UNWINDOW(g) * w`, which is a convolution of
-its own, with the weights the other way around. Only for stride 1: with a larger stride most of its terms are zeros.
+its own, with the weights the other way around. Only for stride 1: with a larger stride most of its terms are zeros. And
+not where it sums so many zeros around the image, or for so few channels, that storing the products is cheaper.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Final
 
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import AxesArg, Op, ReduceAxesArg, ShrinkArg, WindowArg
+from gradlet.schedule.affineviews import affine_view
 from gradlet.schedule.clean import rebuild
 from gradlet.schedule.moves import expand_to, reshape
+
+# Storing and adding up a product costs as much as so many multiply-adds of a core.
+STORED_PRODUCT: Final = 32
+# Fewer channels of the result do not fill a register tile.
+FULL_ROWS: Final = 4
 
 _CHAIN = (Op.RESHAPE, Op.PERMUTE, Op.UNWINDOW)
 
@@ -24,16 +32,20 @@ def pull_sums(root: UOp) -> UOp:
     if not any(n.op is Op.UNWINDOW for n in order):
         return root
     users: dict[UOp, int] = {}
+    cropped: dict[UOp, UOp] = {}
     for node in order:
         for source in node.src:
             users[source] = users.get(source, 0) + 1
+        if node.op is Op.SHRINK:
+            cropped[node.src[0]] = node
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is Op.SHRINK and users[node.src[0]] == 1:
             return _shrunk(node, src[0])
         if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or src[0].op not in _CHAIN:
             return None
-        return None if node.arg.limited else _pulled(mk(node.op, node.dtype, src, node.arg))
+        kept = cropped[node].shape if users.get(node) == 1 and node in cropped else node.shape
+        return None if node.arg.limited else _pulled(mk(node.op, node.dtype, src, node.arg), prod(kept))
 
     return rebuild(root, change)
 
@@ -66,7 +78,8 @@ def _box(node: UOp, bounds: Sequence[tuple[int, int]]) -> UOp:
     return expand_to(source, tuple([high - low for low, high in bounds])) if repeated else source
 
 
-def _pulled(outer: UOp) -> UOp | None:
+def _pulled(outer: UOp, kept: int) -> UOp | None:
+    """One sum for both; `kept` elements of it are needed."""
     chain: list[UOp] = []
     node = outer.src[0]
     while node.op in _CHAIN:
@@ -80,6 +93,8 @@ def _pulled(outer: UOp) -> UOp | None:
     if any(n.op is Op.RESHAPE and _without_ones(n.shape) != _without_ones(n.src[0].shape) for n in chain):
         return None
     product = node.src[0]
+    if _cheaper_stored(outer, node, kept):
+        return None
     summed = node.arg.axes
     order = (*summed, *[a for a in range(len(product.shape)) if a not in summed])
     factors = [_moved(factor, chain[::-1], order, len(summed)) for factor in product.src]
@@ -90,6 +105,27 @@ def _pulled(outer: UOp) -> UOp | None:
     both = mk(Op.MUL, product.dtype, tuple([expand_to(f, full) for f in factors if f is not None]), None)
     axes = (*range(len(lead)), *[a + len(lead) for a in outer.arg.axes])
     return mk(Op.REDUCE_AXES, outer.dtype, (both,), ReduceAxesArg(Op.ADD, axes))
+
+
+def _cheaper_stored(outer: UOp, inner: UOp, kept: int) -> bool:
+    """Whether the products of all taps, stored, cost less than one sum in which many terms are zeros."""
+    view = affine_view(outer.src[0])
+    if view.base is not inner:
+        return False
+    product, summed = inner.src[0], inner.arg.axes
+    axes = [axis for axis in range(len(product.shape)) if axis not in summed]
+    taps = [axis for axis, place in zip(axes, view.places, strict=True)
+            if place.terms and all(term in outer.arg.axes for term, _ in place.terms)]  # fmt: skip
+    sizes = [(f.src[0] if f.op is Op.EXPAND else f).shape for f in product.src]
+    weights = next((s for s in sizes if all(s[axis] > 1 for axis in taps)), None)
+    if weights is None or not taps:
+        return False
+    other = sizes[1 - sizes.index(weights)]
+    channels = prod(weights[axis] for axis in axes if axis not in taps and other[axis] == 1)
+    terms, count = prod(product.shape[axis] for axis in summed), prod(product.shape[axis] for axis in taps)
+    one_sum = kept * count * terms * max(1, FULL_ROWS // channels)
+    stored: int = prod(inner.shape) * (terms + STORED_PRODUCT)
+    return stored < one_sum
 
 
 def _without_ones(shape: Sequence[int]) -> tuple[int, ...]:

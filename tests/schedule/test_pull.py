@@ -11,6 +11,7 @@ from gradlet import Tensor
 from gradlet.graph.evaluate import evaluate
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op
+from gradlet.rules.sets import simplify
 from gradlet.schedule.pull import pull_sums
 from tests.schedule.helpers import contents, expand, reshape, shrink, tensor, total, unwindow
 
@@ -44,6 +45,14 @@ def test_the_inner_sum_goes_out() -> None:
     assert ops(node, Op.REDUCE_AXES) == 2 and ops(new, Op.REDUCE_AXES) == 1
     (reduce,) = [n for n in toposort((new,)) if n.op is Op.REDUCE_AXES]
     assert reduce.src[0].op is Op.MUL and reduce.src[0].shape == (4, 11, 3) and reduce.arg.axes == (0, 2)
+
+
+@pytest.mark.parametrize(("size", "padding", "sums"), [(8, 0, 2), (32, 0, 1), (8, 1, 1)])
+def test_products_are_stored_where_one_sum_would_mostly_add_zeros(size: int, padding: int, sums: int) -> None:
+    x, w = Tensor.empty(1, 8, size, size), Tensor.empty(64, 8, 3, 3)
+    y = x.conv2d(w, padding=padding)
+    (gradient,) = y.gradient(x, gradient=Tensor.empty(*y.shape))
+    assert ops(changed(simplify(gradient.uop)), Op.REDUCE_AXES) == sums
 
 
 def test_dilated_taps_too() -> None:
