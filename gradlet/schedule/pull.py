@@ -123,7 +123,7 @@ def _cheaper_stored(outer: UOp, inner: UOp, kept: int) -> bool:
     other = sizes[1 - sizes.index(weights)]
     channels = prod(weights[axis] for axis in axes if axis not in taps and other[axis] == 1)
     terms, count = prod(product.shape[axis] for axis in summed), prod(product.shape[axis] for axis in taps)
-    one_sum = kept * count * terms * max(1, FULL_ROWS // channels)
+    one_sum: int = kept * count * terms * max(1, FULL_ROWS // channels)
     stored: int = prod(inner.shape) * (terms + STORED_PRODUCT)
     return stored < one_sum
 
