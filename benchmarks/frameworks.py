@@ -288,6 +288,16 @@ class TensorApi(SharedNames):
         optimizer = self.optim.SGD(params, lr=0.01, momentum=0.9)
         return self.jitted_step(lambda images: forward(self, images, params), optimizer, x, labels)
 
+    def narrow_weights(self, raw: np.ndarray, scale: np.ndarray, x: np.ndarray) -> cases.Run:
+        """A matrix of int8 with a scale a row, or of the bytes of Q4_0 blocks, times a vector."""
+        if raw.dtype == np.int8:
+            codes, scales = self.tensor(raw), self.tensor(scale)
+            return self.function(lambda v: (codes.cast("float32") @ v) * scales, x)
+        quantized = importlib.import_module(f"{self.package}.nn.quantized").QuantizedWeight
+        rows, blocks, _ = raw.shape
+        weight = quantized.from_gguf_blocks(self.tensor(raw.reshape(-1)), "Q4_0", (rows, 32 * blocks))
+        return self.function(weight, x)
+
     def model(self, forward: Callable[..., Any], x: np.ndarray, weights: list[np.ndarray]) -> cases.Run:
         """What computes `forward` of one input and weights that stay."""
         held = [self.tensor(a) for a in weights]

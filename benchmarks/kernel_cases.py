@@ -66,6 +66,27 @@ def with_vector(name: str, title: str, compute: Compute) -> tuple[str, Callable[
     return of(name, title, compute, arrays, bytes=MATRIX_BYTES)
 
 
+def narrow_weights(name: str, title: str, rows: int, columns: int, in_blocks: bool) -> tuple[str, Callable[[], Case]]:
+    """A matrix of bytes with a scale a row, or of 4-bit codes in blocks of 32 (Q4_0), and a vector in float32."""
+    size = rows * columns // 32 * 18 if in_blocks else rows * columns
+
+    def case() -> Case:
+        rng = np.random.default_rng(1)
+        if in_blocks:
+            raw = rng.integers(0, 256, (rows, columns // 32, 18), dtype=np.uint8)
+            scales = rng.uniform(0.01, 0.02, (rows, columns // 32)).astype(np.float16)
+            raw[..., :2] = scales[..., None].view(np.uint8)
+        else:
+            raw = rng.integers(-127, 128, (rows, columns), dtype=np.int8)
+
+        def build(api: Any) -> Run:
+            return api.narrow_weights(raw, uniform(rows, seed=3), uniform(columns, seed=2))  # type: ignore[no-any-return]
+
+        return Case(name, title, build, bytes=size)
+
+    return name, case
+
+
 # ---- convolutions -------------------------------------------------------------------------------------------------
 
 
@@ -117,6 +138,8 @@ KERNELS: dict[str, Callable[[], Case]] = dict(
         with_vector("gemv", "gemv 4096, W@x", lambda api, w, x: w @ x),
         with_vector("vecmat", "vecmat 4096, x@W", lambda api, w, x: x @ w),
         narrow_product(1024),
+        narrow_weights("gemv_int8", "int8 weights 16384x4096, W@x", 16384, 4096, False),
+        narrow_weights("gemv_q4", "Q4_0 weights 32768x4096, W@x", 32768, 4096, True),
         convolution("conv_3x3", "conv 3x3, 8x64x56x56 -> 64", (8, 64, 56, 56), (64, 64, 3, 3), padding=1),
         convolution("conv_1x1", "conv 1x1, 8x64x56x56 -> 128", (8, 64, 56, 56), (128, 64, 1, 1)),
         convolution("conv_depthwise", "conv depthwise 3x3, 8x64x56x56", (8, 64, 56, 56), (64, 1, 3, 3), 1, 1, 64),

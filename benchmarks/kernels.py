@@ -54,6 +54,8 @@ ROWS: dict[str, Wanted] = {
     "gemv": Wanted(("torch", "numpy", "jax"), 1.0, 1.1),
     "vecmat": Wanted(("torch", "numpy", "jax"), 0.95, 1.1),
     "gemm_bf16_1024": Wanted(("jax",), 1.0, 1.3),
+    "gemv_int8": Wanted(("read",), 1 / 0.88, 1 / 0.75),
+    "gemv_q4": Wanted(("read",), 1 / 0.85, 1 / 0.75),
     "conv_3x3": Wanted(CONVOLUTION, 0.9, 1.1),
     "conv_1x1": Wanted(CONVOLUTION, 0.9, 1.1),
     "conv_depthwise": Wanted(CONVOLUTION, 0.9, 1.1),
@@ -126,7 +128,7 @@ def table(verdicts: Sequence[Verdict]) -> str:
             row.title, str(row.threads), milliseconds(ours) if ours else "failed", rate(row, ours), name or "-",
             milliseconds(row.timings[name]) if name else "-",
             "-" if medians is None else f"{medians:.2f}", "-" if minima is None else f"{minima:.2f}",
-            f"{verdict.wanted.goal:g}", f"{verdict.wanted.floor:g}", verdict.mark(), others or "-",
+            f"{verdict.wanted.goal:.3g}", f"{verdict.wanted.floor:.3g}", verdict.mark(), others or "-",
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
     failures = [f"* {v.row.title}, {v.row.threads} threads: {t}" for v in verdicts for t in v.row.failures.values()]
