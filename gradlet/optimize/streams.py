@@ -64,7 +64,7 @@ def walk_rows(facts: KernelFacts, plan: Plan) -> None:
         return
     loads = [a for a in facts.accesses if not a.is_store and a.ranges & facts.closed()]
     inner = {r for a in loads for r in a.ranges & facts.closed()}
-    if not loads or not inner <= plan.lanes or not all(is_fixed(r) for r in inner):
+    if not loads or any(plan.lanes.isdisjoint(a.ranges) for a in loads) or not all(is_fixed(r) for r in inner):
         return
     body = sum(plan.copies(n) * (HEAVY_NODES if n.op in HEAVY else 1) for n in facts.order if facts.ranges[n])
     if body * ROWS_AT_ONCE > MAX_ROW_BODY or plan.tail(rows, ROWS_AT_ONCE) not in (Tail.EXACT, Tail.SHIFT):
