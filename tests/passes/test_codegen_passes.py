@@ -92,7 +92,7 @@ SUBJECTS: dict[str, Callable[[], kernels.Kernel]] = {
     "vectorise": lambda: scheduled(kernels.two_dimensional(2, 8), Opt(OptKind.VECTORIZE, 1, 4)),
     "settle guards": guarded_maximum,
     "transpose in registers": lambda: scheduled(
-        kernels.strided(4, 4), Opt(OptKind.VECTORIZE, 1, 4), Opt(OptKind.UNROLL, 0, 4)
+        kernels.strided(4, 8), Opt(OptKind.VECTORIZE, 1, 4), Opt(OptKind.UNROLL, 0, 4)
     ),
     "compute narrow floats in float32": half_product,
     "decompose ops": exponential,
