@@ -13,6 +13,7 @@ from gradlet.optimize.plan import Plan
 from gradlet.optimize.thin import plan_thin
 
 MAX_COPIES = 256  # multiply-adds written out in one loop body
+MIN_STRIPS = 4  # of a block: a tile's rows are read once for all of them
 FAR_ROWS = 4  # rows of a matrix that meet a vector at once, each a quarter of the matrix from the next
 SMALL_RANGE = 5  # reduce ranges up to this size (filter taps) are written out
 SCATTER = 24  # multiply-adds of a lane that storing it by itself costs
@@ -271,5 +272,37 @@ def _keep_streams_short(facts: KernelFacts, plan: Plan, found: Contraction, alon
     if found.rows is None or along_reduce:
         return
     outputs = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP]
+    if _walk_blocks(facts, plan, found):
+        return
     if len(outputs) > 1 and outputs[-1] is not found.rows:
         plan.innermost(found.rows, outputs)
+
+
+def _walk_blocks(facts: KernelFacts, plan: Plan, found: Contraction) -> bool:
+    """Walk blocks of strips outermost, so that the other factor comes from far away once a block and not once a strip.
+
+    The strips of a block stay in the second cache while all rows go by; a tile's rows stay in the first one meanwhile.
+    """
+    strips, rows, reduce = found.columns, found.rows, found.reduce
+    outputs = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP]
+    if strips is None or rows is None or len(reduce.src) != 2 or set(outputs) != {strips, rows, found.vector}:
+        return False
+    if any(range_size(r) is None for r in (*outputs, reduce.src[1])):
+        return False
+    depth, item, l2 = plan.size(reduce.src[1]), reduce.dtype.itemsize, plan.target.l2_bytes
+    panel = plan.size(found.vector) * depth * item
+    count = plan.size(strips)
+    if plan.size(rows) * depth * item <= l2 or panel > l2 or plan.size(rows) < 64:
+        return False
+    inside = max(1, l2 * 3 // 5 // panel, min(MIN_STRIPS, l2 // panel))
+    blocks = -(-count // inside)
+    # As many for every core, and no block thin.
+    cores = plan.target.cores
+    blocks = -(-blocks // cores) * cores if blocks > cores else blocks
+    inside = -(-count // blocks)
+    if inside < 2 or count % inside:
+        inside = next((n for n in range(inside, 1, -1) if count % n == 0), 0)
+    if not inside or inside == count:
+        return False
+    plan.block(strips, inside, rows)
+    return True

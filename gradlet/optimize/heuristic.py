@@ -277,12 +277,12 @@ def _worth_threads(facts: KernelFacts, plan: Plan) -> bool:
 def _parallelize(facts: KernelFacts, plan: Plan) -> None:
     """Threads over the outermost big range that all stores share."""
     shared = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP]
-    shared = [r for r in shared if all(r in facts.ranges[s] for s in facts.stores) and plan.blocks(r) > 1]
+    shared = [r for r in shared if all(r in facts.ranges[s] for s in facts.stores) and plan.shared_blocks(r) > 1]
     if not shared:
         return
-    shared.sort(key=plan.number)
+    shared.sort(key=plan.outermost)
     enough = 4 * plan.target.cores
-    loop = next((r for r in shared if plan.blocks(r) >= enough), max(shared, key=plan.blocks))
+    loop = next((r for r in shared if plan.shared_blocks(r) >= enough), max(shared, key=plan.shared_blocks))
     plan.parallel(loop)
 
 

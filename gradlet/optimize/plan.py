@@ -45,6 +45,7 @@ class Plan:
         self._copies: dict[UOp, int] = {}
         self._may_repeat = may_repeat(facts)
         self._adds_up = False
+        self._shared: dict[UOp, int] = {}
         self._closed = facts.closed()
         self._below: dict[UOp, set[UOp]] = {}
         # Ranges along which floats are added or multiplied in the order of the elements, whatever that costs.
@@ -204,7 +205,8 @@ class Plan:
 
     def parallel(self, loop: UOp) -> None:
         """Threads or workgroups over what is left of a range."""
-        self.opts.append(Opt(OptKind.PARALLEL, self.number(loop), 0))
+        part = Part(loop, loop in self._shared)
+        self.opts.append(Opt(OptKind.PARALLEL, self._numbers[part], 0))
 
     def innermost(self, loop: UOp, outputs: list[UOp]) -> None:
         """Nest a range inside all other output ranges. Has to come before any split."""
@@ -226,10 +228,17 @@ class Plan:
         self._cut(loop, width)
         self.opts.append(Opt(OptKind.PARALLEL, self._numbers[Part(loop, True)], 0))
 
-    def block(self, loop: UOp, width: int) -> None:
-        """A loop over blocks of a range, where the range is; what is left of the range becomes the innermost one."""
+    def block(self, loop: UOp, width: int, around: UOp) -> None:
+        """A loop over blocks of a range outside of the loop `around`; what is left of the range lies inside of that."""
         self.opts.append(Opt(OptKind.SPLIT, self.number(loop), width, self.tail(loop, width)))
+        self._shared[loop] = -(-self.blocks(loop) // width)
         self._cut(loop, width)
+        if self._nest.index(Part(loop, True)) > self._nest.index(Part(around)):
+            self._move(Part(loop, True), self._nest.index(Part(around)))
+
+    def shared_blocks(self, loop: UOp) -> int:
+        """Iterations of the outermost loop of a range."""
+        return self._shared.get(loop, self.blocks(loop))
 
     def _cut(self, loop: UOp, amount: int) -> None:
         """A loop over blocks takes the place of the range; further opts are about the part inside."""
@@ -246,6 +255,10 @@ class Plan:
         self._nest.remove(part)
         self._nest.insert(position, part)
         self._numbers = dict(zip(self._nest, numbers, strict=True))
+
+    def outermost(self, loop: UOp) -> int:
+        """The number of the outermost loop of a range."""
+        return self._numbers[Part(loop, loop in self._shared)]
 
     def number(self, loop: UOp) -> int:
         """The number the range has by now."""

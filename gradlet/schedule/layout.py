@@ -22,8 +22,6 @@ from gradlet.target.target import Target
 
 # Fewer rows use each element of the right factor too seldom to pay for a copy.
 MIN_ROWS = 64
-# A contracted axis so long, and so many columns a column of border, that a border and a copy of the result pay.
-DEEP = 128
 
 
 def lay_out_operands(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
@@ -111,7 +109,7 @@ def is_product(node: UOp) -> bool:
 
 
 def _is_factored(product: UOp) -> bool:
-    if product.op is not Op.MUL or product.dtype is not dtypes.float32:
+    if product.op is not Op.MUL or product.dtype not in (dtypes.float32, dtypes.float64):
         return False
     left, right = product.src
     rank = len(product.shape)
@@ -127,10 +125,6 @@ def _lay_out(node: UOp, target: Target) -> UOp:
     products = _products(node)
     if not is_product(node):
         return node
-    columns, depth = node.src[0].shape[-2:]
-    border = -columns % _strip(target)
-    if 0 < border * DEEP <= columns and depth >= DEEP and not node.arg.limited:
-        return _with_border(node, products, border, target)
     laid = [_lay_out_factors(product, target) for product in products]
     if laid == products:
         return node
@@ -140,61 +134,43 @@ def _lay_out(node: UOp, target: Target) -> UOp:
     return mk(node.op, node.dtype, (total, *node.src[1:]), node.arg)
 
 
-def _strip(target: Target) -> int:
-    """Columns that a register tile reads together."""
-    return target.lanes(dtypes.float32) * (4 if target.vector_registers >= 32 else 2)
-
-
-def _with_border(node: UOp, products: list[UOp], border: int, target: Target) -> UOp:
-    """The product with columns of zeros at the end, so that strips divide it, and without these where it is used.
-
-    Only where lanes would run along the contracted axis otherwise, which costs a multiple: this reads the result again.
-    """
-    *outer, columns, depth = node.src[0].shape
-    rank = len(outer) + 2
-    wide = ShapeArg((*outer, columns + border, depth))
-    pads = PadArg((*[(0, 0)] * (rank - 2), (0, border), (0, 0)))
-    total = None
-    for product in products:
-        left, right = (operand.src[0] for operand in product.src)
-        if not _is_row_major(right):
-            return node
-        right = mk(Op.PAD, right.dtype, (right,), pads)
-        factors = tuple([mk(Op.EXPAND, f.dtype, (f,), wide) for f in (left, right)])
-        laid = _lay_out_factors(mk(Op.MUL, product.dtype, factors, None), target, is_row_major=True)
-        if laid.src == factors:
-            return node
-        total = laid if total is None else mk(Op.ADD, laid.dtype, (total, laid), None)
-    assert total is not None
-    stored = mk(Op.CONTIGUOUS, node.dtype, (mk(node.op, node.dtype, (total,), node.arg),), None)
-    return mk(Op.SHRINK, node.dtype, (stored,), ShrinkArg((*[(0, size) for size in node.shape[:-1]], (0, columns))))
-
-
-def _lay_out_factors(product: UOp, target: Target, is_row_major: bool | None = None) -> UOp:
+def _lay_out_factors(product: UOp, target: Target) -> UOp:
     left, right = (operand.src[0] for operand in product.src)
     *outer, columns, depth = product.shape
-    strip = _strip(target)
+    strip, item = strip_columns(product, target), product.dtype.itemsize
     too_large = target.l2_bytes // 2
     # Where the contracted axis is the contiguous one, strips also spare gathering lanes.
-    is_row_major = _is_row_major(right) if is_row_major is None else is_row_major
-    worth_it = target.l2_bytes // 8 if is_row_major else too_large
-    if prod(outer) < MIN_ROWS or columns % strip or columns * depth * 4 <= worth_it:
+    worth_it = target.l2_bytes // 8 if _is_row_major(right) else too_large
+    if prod(outer) < MIN_ROWS or columns < strip or columns * depth * item <= worth_it:
         return product
     right = _in_strips(right, strip)
-    if prod(outer) * depth * 4 > too_large and not _is_row_major(left):
+    if prod(outer) * depth * item > too_large and not _is_row_major(left):
         left = mk(Op.CONTIGUOUS, left.dtype, (left,), None)
     shape = ShapeArg(product.shape)
     factors = tuple([mk(Op.EXPAND, f.dtype, (f,), shape) for f in (left, right)])
     return mk(Op.MUL, product.dtype, factors, None)
 
 
+def strip_columns(product: UOp, target: Target) -> int:
+    """Columns of a strip: as many vectors as a register tile is wide."""
+    return target.lanes(product.dtype) * (4 if target.vector_registers >= 32 else 2)
+
+
 def _in_strips(right: UOp, strip: int) -> UOp:
-    """`[1, n, k]` kept in memory as `[n / strip, k, strip]`."""
-    columns, depth = right.shape[-2:]
-    cut = reshape(right, (columns // strip, strip, depth))
+    """`[1, n, k]` kept in memory as `[n / strip, k, strip]`, the last strip filled up with zeros."""
+    shape = right.shape
+    columns, depth = shape[-2:]
+    missing = -columns % strip
+    cut = reshape(right, (columns, depth))
+    if missing:
+        cut = mk(Op.PAD, cut.dtype, (cut,), PadArg(((0, missing), (0, 0))))
+    cut = reshape(cut, ((columns + missing) // strip, strip, depth))
     swap = AxesArg((0, 2, 1))
     stored = mk(Op.CONTIGUOUS, cut.dtype, (mk(Op.PERMUTE, cut.dtype, (cut,), swap),), None)
-    return reshape(mk(Op.PERMUTE, cut.dtype, (stored,), swap), right.shape)
+    flat = reshape(mk(Op.PERMUTE, cut.dtype, (stored,), swap), (columns + missing, depth))
+    if missing:
+        flat = mk(Op.SHRINK, flat.dtype, (flat,), ShrinkArg(((0, columns), (0, depth))))
+    return reshape(flat, shape)
 
 
 def _is_row_major(node: UOp) -> bool:

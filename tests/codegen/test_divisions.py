@@ -69,6 +69,37 @@ def test_short_whole_and_uneven_strips_stay(size: int, strip: int) -> None:
     assert cut_at_divisions(sink) is sink
 
 
+def product_of_strips(rows: int, columns: int, depth: int, strip: int, padded: bool) -> Kernel:
+    """`a @ w` plus a row, with the columns of `w` in strips, the last of which memory holds in full or not."""
+    b = Builder()
+    i, j, k = b.range(rows), b.range(columns), b.reduce_range(depth)
+    whole = -(-columns // strip) * strip * depth
+    size = whole if padded else (columns // strip * strip) * depth + (depth - 1) * strip + columns % strip
+    element = divided(j, strip) * (strip * depth) + k * strip + modulo(j, strip)
+    product = b.load(b.param(1, rows * depth), i * depth + k) * b.load(b.param(2, size), element)
+    total = mk(Op.REDUCE, dtypes.float32, (product, k), ReduceArg(Op.ADD))
+    b.store(b.param(0, rows * columns), i * columns + j, total + b.load(b.param(3, columns), j))
+    random = np.random.default_rng(columns)
+    a, w = random.standard_normal((rows, depth)), random.standard_normal((whole // strip // depth, depth, strip))
+    bias = random.standard_normal(columns)
+    want = a @ w.transpose(1, 0, 2).reshape(depth, -1)[:, :columns] + bias
+    arrays = [np.zeros(rows * columns), a, w.reshape(-1)[:size], bias]
+    return Kernel(b.sink("k"), [x.astype(np.float32).reshape(-1) for x in arrays], {0: want.astype(np.float32)})
+
+
+def test_the_last_strip_is_whole_where_memory_holds_it() -> None:
+    kernel = product_of_strips(7, 37, 5, 16, padded=True)
+    cut = cut_at_divisions(kernel.sink)
+    check([cut], Stage.KERNEL)
+    assert [size for _, size, _ in ranges(cut)] == [7, 3, 16, 5] and divisions(cut) == 0
+    guarded = [n for n in toposort((cut,)) if n.op is Op.INDEX and len(n.src) > 2]
+    assert {n.src[0].arg.slot for n in guarded} == {0, 3}
+    check_linear(kernel, AVX2)
+    short = product_of_strips(7, 37, 5, 16, padded=False)
+    assert cut_at_divisions(short.sink) is short.sink
+    check_linear(short, AVX2)
+
+
 def test_loops_that_are_no_plain_loops_stay() -> None:
     for kind in (AxisKind.PARALLEL, AxisKind.ORDERED):
         b = Builder()

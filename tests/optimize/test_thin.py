@@ -59,6 +59,32 @@ def test_threads_share_wide_parts_of_the_columns() -> None:
     assert of_kind(opts, OptKind.PARALLEL) == [(0, Tail.EXACT)]
 
 
+def strips(rows: int, columns: int, depth: int, strip: int) -> Kernel:
+    b = kernels.Builder()
+    i, outer, inner, k = b.range(rows), b.range(columns // strip), b.range(strip), b.reduce_range(depth)
+    left = b.load(b.param(1, rows * depth), i * depth + k)
+    right = b.load(b.param(2, columns * depth), outer * (strip * depth) + k * strip + inner)
+    b.store(b.param(0, rows * columns), i * columns + outer * strip + inner, b.reduce(Op.ADD, left * right, k))
+    a, w = kernels.random(rows, depth, seed=1), kernels.random(columns // strip, depth, strip, seed=2)
+    want = a @ w.transpose(1, 0, 2).reshape(depth, columns)
+    return Kernel(b.sink("strips"), [kernels.empty(rows, columns), a, w], {0: want})
+
+
+def test_rows_are_walked_once_for_a_block_of_strips() -> None:
+    """Four strips of 2048 rows fill the second cache; the left factor is larger than that."""
+    opts = heuristic.choose(strips(2048, 2048, 2048, 16).sink, replace(AVX2, l2_bytes=1 << 19), parallel=False)
+    assert opts[:2] == (Opt(OptKind.SPLIT, 1, 4), Opt(OptKind.REORDER, 1, 0))
+    near = heuristic.choose(strips(64, 2048, 512, 16).sink, AVX2, parallel=False)
+    assert not of_kind(near, OptKind.SPLIT)[1:] and near[0].kind is OptKind.REORDER
+
+
+def test_blocks_of_strips_are_right() -> None:
+    for target in (AVX2, AVX512):
+        kernel = strips(67, 192, 12, 16)
+        program = check_linear(kernel, replace(target, l2_bytes=16 * 12 * 4 * 4, cores=2))
+        assert program.opts[0] == Opt(OptKind.SPLIT, 1, 4) or program.opts[0].kind is OptKind.SPLIT
+
+
 @pytest.mark.parametrize("shape", [(64, 4096, 4096), (8, 256, 256), (8, 4096, 1021), (8, 1000, 1000)])
 def test_other_products_keep_their_sums_in_registers(shape: tuple[int, int, int]) -> None:
     opts = heuristic.choose(product(*shape).sink, AVX2, parallel=False)

@@ -44,10 +44,11 @@ def test_smaller_right_factor_is_copied_where_its_columns_are_not_contiguous() -
     assert copies(memory(64, 256) @ memory(320, 256).T) == 1
 
 
-def test_columns_that_strips_do_not_divide_get_a_border() -> None:
-    assert copies(memory(64, 256) @ memory(2049, 256).T) == 2  # the factor in strips, the product with its border
-    assert copies(memory(64, 256) @ memory(100, 256).T) == 0  # the border would be a large part
-    assert copies(memory(64, 256) @ memory(256, 2049)) == 0
+def test_columns_that_are_no_whole_strips_are_padded() -> None:
+    assert copies(memory(64, 333) @ memory(333, 1021)) == 1
+    assert copies(memory(70, 333) @ memory(555, 333).T) == 1
+    assert copies(memory(64, 9000) @ memory(9000, 17)) == 1
+    assert copies(memory(64, 9000) @ memory(9000, 15)) == 0
 
 
 def test_transposed_left_factor_is_copied_where_it_is_large_too() -> None:
@@ -70,7 +71,7 @@ def test_leading_axes_of_the_left_factor() -> None:
     ("left", "right"),
     [
         ((63, 256), (256, 1024)),  # too few rows
-        ((64, 256), (256, 1000)),  # no whole strips
+        ((64, 9000), (9000, 15)),  # narrower than a strip
         ((64, 64), (64, 64)),  # fits a near cache
         ((3, 64, 256), (3, 256, 1024)),  # every product has a right factor of its own
         ((256,), (256, 1024)),  # a vector
@@ -107,7 +108,7 @@ def test_products_on_the_device(transposed: tuple[bool, bool]) -> None:
     [
         ((4, 64), 128, 1024, 1),  # the right factor in strips
         ((8, 128), 1024, 1024, 2),  # the left one is large too
-        ((4, 64), 1024, 1000, 0),  # no whole strips
+        ((4, 64), 1024, 1000, 2),  # no whole strips
         ((4, 16), 128, 64, 0),  # small
     ],
 )
