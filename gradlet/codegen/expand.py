@@ -11,7 +11,7 @@ from gradlet.codegen.strided import pick, strided_load
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import ELEMENTWISE, AxisKind, Op, ReduceArg, ShuffleArg
 from gradlet.optimize.actions.stream import LINE_BYTES
-from gradlet.optimize.analysis import fills_vectors, nesting_order, open_ranges
+from gradlet.optimize.analysis import fills_vectors, make_after, nesting_order, open_ranges
 
 
 def unroll(sink: UOp) -> UOp:
@@ -95,6 +95,10 @@ class _Copier:
                 new[node] = mk(Op.SINK, node.dtype, tuple(dict.fromkeys(stores)), node.arg)
             elif node.op is Op.REDUCE and loop in node.src[1:]:
                 new[node] = self._reduce(node)
+            elif node.op is Op.AFTER and loop in node.src[1:]:
+                stores = [c for s in node.src if s.op is Op.STORE for c in self._copies(s)]
+                rest = [s for s in node.src[1:] if s.op is Op.RANGE and s is not loop]
+                new[node] = make_after(node.dtype, (node.src[0], *stores, *rest))
             elif loop in ranges[node]:
                 linear = combined(node, self._part) if node.dtype is dtypes.index else None
                 if linear is not None:
@@ -227,6 +231,9 @@ class _Vectorizer:
             return mk(Op.SINK, node.dtype, tuple(dict.fromkeys(stores)), node.arg)
         if node.op is Op.REDUCE:
             return self._reduce(node)
+        if node.op is Op.AFTER:
+            kept = [s for s in node.src if s.op is not Op.RANGE or s.arg.kind is not AxisKind.VECTOR]
+            return make_after(node.dtype, [self.new[s] for s in kept])
         if lane is None:
             src = tuple([self.new[s] for s in node.src])
             return node if src == node.src else mk(node.op, node.dtype, src, node.arg)

@@ -16,7 +16,8 @@ from gradlet.ops.op import AccArg, AxisKind, Op, identity_element
 from gradlet.optimize.analysis import affine, never_meet, use_counts
 
 Context = UOp | None  # the innermost loop around something, None outside of all
-_MADE_ANEW: Final = 1 << Op.REDUCE | 1 << Op.CARRY | 1 << Op.NEXT
+_MADE_ANEW: Final = 1 << Op.REDUCE | 1 << Op.CARRY | 1 << Op.NEXT | 1 << Op.AFTER
+_LOOPS: Final = frozenset({Op.RANGE, Op.REDUCE, Op.AFTER})  # their contexts follow from ranges alone
 
 
 def linearize(sink: UOp, like: Nest | None = None) -> list[UOp]:
@@ -45,7 +46,7 @@ class _Program:
 
 
 class _Accumulators:
-    """Turns every REDUCE, and every CARRY with its NEXT, into ACC and UPDATE."""
+    """Turns every REDUCE, and every CARRY with its NEXT, into ACC and UPDATE; an AFTER into the order of its users."""
 
     def __init__(self, sink: UOp, nest: Nest) -> None:
         self.sink, self.nest = sink, nest
@@ -74,6 +75,9 @@ class _Accumulators:
             if node.op is Op.NEXT:
                 self._next(node)
                 continue
+            if node.op is Op.AFTER:
+                new[node] = node.src[0]
+                continue
             made = node
             if node.mask & _MADE_ANEW:
                 made = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
@@ -82,6 +86,9 @@ class _Accumulators:
                 raise CompilerError(f"a value is needed both while a loop accumulates it and after: {made}")
             new[node] = made
             program.contexts[made] = contexts[node]
+            if node.op is Op.LOAD and (filled := node.src[0].src[0]).op is Op.AFTER:
+                stores = [new[s] for s in filled.src if s.op is Op.STORE]
+                program.after[made] = [*program.after.get(made, ()), *stores]
         stores = list(dict.fromkeys(self.new[s] for s in self.sink.src))
         self._order_stores(stores)
         self._order_carries()
@@ -104,9 +111,9 @@ class _Accumulators:
         for node in self.order:
             if node.op is Op.LOAD and node in inside and (loop := pinned.get(node.src[0].src[0])) is not None:
                 contexts[node] = self._deeper(contexts[node], loop)
-            elif node.op is not Op.REDUCE and node.op is not Op.RANGE:
+            elif node.op not in _LOOPS:
                 for source in node.src:
-                    if source.op is not Op.REDUCE and source.op is not Op.RANGE:
+                    if source.op not in _LOOPS:
                         contexts[node] = self._deeper(contexts[node], contexts[source])
 
     def _deeper(self, first: Context, second: Context) -> Context:

@@ -9,9 +9,12 @@ from gradlet.base.errors import CompilerError
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import AxisKind, Op
 from gradlet.optimize.analysis import (
+    CLOSING,
     KernelFacts,
     affine,
+    closed_by,
     make_range,
+    nesting_depths,
     nesting_order,
     next_number,
     open_ranges,
@@ -19,8 +22,7 @@ from gradlet.optimize.analysis import (
 )
 
 MAX_RENAMES = 1000
-_REDUCE: Final = 1 << Op.REDUCE
-_CARRY: Final = 1 << Op.CARRY
+_CLOSING: Final = 1 << Op.REDUCE | 1 << Op.AFTER
 FULL_LANES = 16  # lanes of float32 in the widest vector register
 
 
@@ -142,9 +144,10 @@ class Nest:
         self.places: dict[UOp, Place] = {}
         if like is not None and like.places.keys() == {n for n in self.order if n.op is Op.RANGE}:
             self.places = like.places
-        self.depths: dict[UOp, int] = like.depths if like is not None and self.places else self._find_depths()
-        # Only what a REDUCE is part of can have to wait for a loop.
-        self._waiting = [n for n in self.order if n.mask & _REDUCE]
+        known = like.depths if like is not None and self.places else None
+        self.depths: dict[UOp, int] = nesting_depths(self.order, self.ranges) if known is None else known
+        # Only what a REDUCE or AFTER is part of can have to wait for a loop.
+        self._waiting = [n for n in self.order if n.mask & _CLOSING]
         self._levels: dict[UOp | None, dict[UOp, int]] = {}
         self._innermost: dict[frozenset[UOp], UOp | None] = {}
         self._paths: dict[UOp | None, tuple[UOp, ...]] = {None: ()}
@@ -155,22 +158,6 @@ class Nest:
         if blocks:
             for store in self.sink.src:
                 self.ranges[store] = self.ranges[store] | blocks
-
-    def _find_depths(self) -> dict[UOp, int]:
-        """0 for the ranges of stores; a range that a REDUCE closes lies deeper than those the REDUCE depends on."""
-        depths: dict[UOp, int] = {}
-        if self.sink.mask & _CARRY:
-            # What is carried belongs to one row: its loop is inside those of the rows.
-            depths = {r: 1 for node in self.order if node.op is Op.CARRY for r in node.src[2:]}
-        for node in reversed(self.order):
-            if node.op is Op.STORE:
-                for r in self.ranges[node]:
-                    depths.setdefault(r, 0)
-            elif node.op is Op.REDUCE:
-                depth = 1 + max([depths.get(r, 0) for r in self.ranges[node]], default=-1)
-                for r in node.src[1:]:
-                    depths[r] = max(depths.get(r, 0), depth)
-        return depths
 
     def nesting(self, loop: UOp) -> tuple[int, bool, int]:
         """Sort key of ranges that occur together, outermost first."""
@@ -211,7 +198,7 @@ class Nest:
                 level = 0
                 for source in other.src:
                     level = max(level, get(source, 0))
-                if other.op is Op.REDUCE and self.context(other) is parent:
+                if other.op in CLOSING and self.context(other) is parent:
                     level += 1
                 found[other] = level
             self._levels[parent] = found
@@ -221,7 +208,7 @@ class Nest:
         """Place all loops. Returns (store or REDUCE, range, wanted place) where a range would need a second place."""
         stores = [s for s in self.sink.src if self.ranges[s]]
         nests = {s: sorted(self.ranges[s], key=self.nesting) for s in stores}
-        reduces = [n for n in reversed(self.order) if n.op is Op.REDUCE]
+        closing = [n for n in reversed(self.order) if n.op in CLOSING]
         # Nothing waits for a store, so all stores of a loop go to where the latest of them can.
         latest: dict[tuple[UOp | None, UOp], int] = {}
         for store in stores:
@@ -237,12 +224,13 @@ class Nest:
                 if self.places.setdefault(loop, wanted) != wanted:
                     return store, loop, wanted
                 parent = loop
-        for node in reduces:
+        for node in closing:
             if any(r not in self.places for r in self.ranges[node]):
-                raise CompilerError(f"a REDUCE depends on a range that nothing runs over: {node}")
+                raise CompilerError(f"a {node.op.name} depends on a range that nothing runs over: {node}")
             parent = self.context(node)
-            for loop in sorted(node.src[1:], key=self.nesting):
-                wanted = Place(parent, self.level(node.src[0], parent))
+            inside = [s for s in node.src if s.op is not Op.RANGE]
+            for loop in sorted(closed_by(node), key=self.nesting):
+                wanted = Place(parent, max(self.level(s, parent) for s in inside))
                 if self.places.setdefault(loop, wanted) != wanted:
                     return node, loop, wanted
                 parent = loop

@@ -9,7 +9,7 @@ from gradlet.codegen.loops import Nest, nest_of
 from gradlet.graph.bounds import bounds
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import COMPARE, Op
-from gradlet.optimize.analysis import Affine, affine, use_counts
+from gradlet.optimize.analysis import Affine, affine, make_after, use_counts
 
 _INT32: Final = (-(2**31), 2**31 - 1)
 
@@ -42,6 +42,8 @@ def settle_guards(sink: UOp) -> UOp:
             new[node] = kept if index.src[2].arg else mk(Op.SINK, node.dtype)
         elif node.op is Op.SINK:
             new[node] = mk(Op.SINK, node.dtype, tuple([s for s in src if s.op is Op.STORE]), node.arg)
+        elif node.op is Op.AFTER:
+            new[node] = make_after(node.dtype, src)
         elif node.op is Op.WHERE and src[1].op is Op.LOAD and uses[node.src[1]] == 1 and _is_guarded_by(src[1], src[0]):
             new[node] = mk(Op.LOAD, node.dtype, (src[1].src[0], src[2]))
         elif src != node.src:
@@ -77,7 +79,7 @@ def order_sums(sink: UOp, nest: Nest | None = None) -> UOp:
     for node in nest.order:
         if node.op is Op.INDEX:
             total = _ordered_element(node.src[1], nest, new, sums)
-            src = (node.src[0], total, *[new.get(s, s) for s in node.src[2:]])
+            src = (new.get(node.src[0], node.src[0]), total, *[new.get(s, s) for s in node.src[2:]])
         elif changed.isdisjoint(node.src):
             continue
         else:

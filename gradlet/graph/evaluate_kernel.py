@@ -27,11 +27,12 @@ _CARRY: Final = 1 << Op.CARRY
 
 
 class Address(NamedTuple):
-    """Value of an INDEX: which array, which elements, and where the access happens."""
+    """Value of an INDEX: which array, which elements, and where the access happens; of an AFTER, the arrays."""
 
     param: UOp
     element: Array
     gate: Array | None
+    filled: Array | None = None
 
 
 @dataclass
@@ -108,6 +109,8 @@ def ranges_of(order: Sequence[UOp]) -> dict[UOp, frozenset[UOp]]:
             result[node] = frozenset((node,))
         elif node.op is Op.REDUCE:
             result[node] = result[node.src[0]] - frozenset(node.src[1:])
+        elif node.op is Op.AFTER:
+            result[node] = none.union(*[result[s] for s in node.src]) - frozenset(node.src[1:])
         else:
             result[node] = none.union(*[result[s] for s in node.src]) if node.src else none
     return result
@@ -133,7 +136,7 @@ def _run_group(kernel: Kernel, stores: list[UOp]) -> None:
     kernel.snapshots.clear()
     if not ordered:
         # Blocks must not see each other's stores: an in-place kernel loads everything before it stores.
-        read = {n.src[0].src[0].arg.slot for n in order if n.op is Op.LOAD}
+        read = {n.src[0].src[0].arg.slot for n in order if n.op is Op.LOAD and n.src[0].src[0].op is Op.PARAM}
         kernel.snapshots.update({slot: kernel.arrays[slot].copy() for slot in written & read})
         _run_blocks(kernel, stores, kernel.extents, {})
         return
@@ -153,7 +156,7 @@ def _reads_written(order: Sequence[UOp], written: set[int]) -> set[UOp]:
     """Nodes whose value may change while the stores run."""
     live: set[UOp] = set()
     for node in order:
-        loads = node.op is Op.LOAD and node.src[0].src[0].arg.slot in written
+        loads = node.op is Op.LOAD and (p := node.src[0].src[0]).op is Op.PARAM and p.arg.slot in written
         if loads or any(s in live for s in node.src):
             live.add(node)
     return live
@@ -297,11 +300,19 @@ def _value(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: M
         if node not in kernel.variables:
             raise CompilerError(f"no value given for variable {node.arg.name}")
         return numeric.constant(kernel.variables[node], node.dtype).reshape((1,) * (kernel.lanes + 1))
-    if op is Op.PARAM:
+    if op is Op.PARAM or op is Op.LOCAL:
         return node
+    if op is Op.STORE:
+        return values[node.src[0]], values[node.src[1]]
+    if op is Op.AFTER:
+        return _filled(kernel, node, extents, values)
+    if op is Op.LOAD and node.src[0].src[0].op is Op.AFTER:
+        return _load_local(kernel, node, extents, values)
     if op is Op.INDEX:
         gate = values[node.src[2]] if len(node.src) > 2 else None
-        return Address(node.src[0], values[node.src[1]], gate)
+        return Address(
+            node.src[0], values[node.src[1]], gate, values[node.src[0]] if node.src[0].op is Op.AFTER else None
+        )
     if op is Op.LOAD:
         return _load(kernel, node, values[node.src[0]], values[node.src[1]] if len(node.src) > 1 else None)
     if op is Op.REDUCE:
@@ -353,16 +364,68 @@ def elements(address: Address, count: int) -> tuple[Array, Array | None]:
     element = address.element
     if count > 1 and element.shape[-1] == 1:
         element = element + np.arange(count)
-    size = address.param.arg.size
+    param = address.param
+    size = (param.src[0] if param.op is Op.AFTER else param).arg.size
     outside = (element < 0) | (element >= size)
     if address.gate is not None:
         outside = outside & address.gate
     if outside.any():
         wrong = np.broadcast_to(element, outside.shape)[outside].reshape(-1)[0]
-        raise CompilerError(f"access to element {wrong} of parameter {address.param.arg.slot}, which has {size}")
+        raise CompilerError(f"access to element {wrong} of {_memory_name(address.param)}, which has {size}")
     if address.gate is not None:
         element = np.where(address.gate, element, 0)
     return element, address.gate
+
+
+def _memory_name(param: UOp) -> str:
+    return f"parameter {param.arg.slot}" if param.op is Op.PARAM else "an array of the core"
+
+
+def empty_local(local: UOp) -> Array:
+    """The elements of a LOCAL before anything is stored: ones that show when they are read."""
+    storage = np.dtype(numeric.storage_type(local.dtype))
+    return np.full(local.arg.size * storage.itemsize, 0xA5 if storage != np.bool_ else 1, np.uint8).view(storage)
+
+
+def _open_axes(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval]) -> tuple[Array, int]:
+    """For each point of the node's ranges, its number among them, and how many there are: every one has its array."""
+    number = np.zeros((1,) * (kernel.lanes + 1), np.int64)
+    count = 1
+    for r in sorted(kernel.open_ranges[node], key=lambda r: kernel.axes[r]):
+        length = extents[r][1] - extents[r][0]
+        shape = [1] * (kernel.lanes + 1)
+        shape[kernel.axes[r]] = -1
+        number = number * length + np.arange(length).reshape(shape)
+        count *= length
+    return number, count
+
+
+def _filled(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: Mapping[UOp, Any]) -> Array:
+    """The arrays of an AFTER, one a point of its ranges, side by side."""
+    local = node.src[0]
+    number, count = _open_axes(kernel, node, extents)
+    filled: Array = np.tile(empty_local(local), count)
+    for store in node.src[1:]:
+        if store.op is not Op.STORE:
+            continue
+        address, value = values[store]
+        dtype = store.src[1].dtype
+        element, gate = elements(address, dtype.count)
+        stored = numeric.store(value, dtype)
+        place = number * local.arg.size + element
+        shape = np.broadcast_shapes(place.shape, stored.shape, gate.shape if gate is not None else ())
+        chosen = np.broadcast_to(True if gate is None else gate, shape)
+        filled[np.broadcast_to(place, shape)[chosen]] = np.broadcast_to(stored, shape)[chosen]
+    return filled
+
+
+def _load_local(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: Mapping[UOp, Any]) -> Array:
+    after = node.src[0].src[0]
+    element, gate = elements(values[node.src[0]], node.dtype.count)
+    number, _ = _open_axes(kernel, after, extents)
+    filled = values[node.src[0]].filled
+    value = numeric.load(filled[number * after.src[0].arg.size + element], node.dtype)
+    return value if gate is None else np.asarray(np.where(gate, value, values[node.src[1]]))
 
 
 def _memory(kernel: Kernel, param: UOp, snapshot: bool) -> Array:

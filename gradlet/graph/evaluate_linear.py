@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from gradlet.base.errors import CompilerError
 from gradlet.graph import numeric
-from gradlet.graph.evaluate_kernel import Address, elements, lanes, shuffle, vectorize
+from gradlet.graph.evaluate_kernel import Address, elements, empty_local, lanes, shuffle, vectorize
 from gradlet.graph.node import UOp
 from gradlet.graph.numeric import Array
 from gradlet.graph.program import LinearProgram
@@ -76,6 +76,7 @@ class _Run:
     values: dict[UOp, Any]
     jumps: dict[int, int]
     part: tuple[int, int | None]
+    locals: dict[UOp, Array] = field(default_factory=dict)
 
     def _part(self, loop: UOp, count: int) -> tuple[int, int]:
         """The iterations of the PARALLEL range that this call runs."""
@@ -122,6 +123,8 @@ class _Run:
         handler(self, node)
 
     def memory(self, param: UOp) -> Array:
+        if param.op is Op.LOCAL:
+            return self.locals.setdefault(param, empty_local(param))
         return np.asarray(self.arrays[param.arg.slot].view(numeric.storage_type(param.dtype)))
 
 
@@ -200,6 +203,7 @@ _HANDLERS: Final[dict[Op, Callable[[_Run, UOp], None]]] = {
     Op.VARIABLE: _given,
     Op.SPECIAL: _given,
     Op.PARAM: _nothing,
+    Op.LOCAL: _nothing,
     Op.INDEX: _index,
     Op.LOAD: _load,
     Op.STORE: _store,

@@ -113,7 +113,7 @@ _SHAPE: Final[dict[Op, Callable[[Any], Shape]]] = {
 
 
 def ranges(node: Any) -> tuple[Any, ...]:
-    """The RANGE nodes a value depends on and no REDUCE has closed, ordered by number; kept in the node."""
+    """The RANGE nodes a value depends on and no REDUCE or AFTER has closed, ordered by number; kept in the node."""
     stack = [node]
     while stack:
         top = stack[-1]
@@ -162,7 +162,7 @@ def _open_ranges(node: Any, known: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]
             result = other
         elif len(union) != len(result):
             result = tuple(sorted(union, key=_range_order))
-    if node.op is Op.REDUCE:
+    if node.op is Op.REDUCE or node.op is Op.AFTER:
         closed = node.src[1:]
         return tuple([r for r in result if r not in closed])
     return result
@@ -184,5 +184,5 @@ def dtype(op: Op, src: Sequence[Any]) -> DType | None:
 _DTYPE_OF_FIRST: Final = (ELEMENTWISE - COMPARE - {Op.CAST, Op.BITCAST, Op.WHERE}) | {
     Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.PAD, Op.SHRINK, Op.FLIP, Op.STRIDE, Op.WINDOW, Op.UNWINDOW, Op.REDUCE_AXES,
     Op.GATHER, Op.SCATTER, Op.CONTIGUOUS, Op.COPY, Op.DETACH, Op.WRITE, Op.BIND, Op.REDUCE,
-    Op.SCAN, Op.MERGE, Op.LARGEST, Op.CARRY, Op.LIMIT, Op.DERIVATIVE, Op.PREFETCH,
+    Op.SCAN, Op.MERGE, Op.LARGEST, Op.CARRY, Op.LIMIT, Op.DERIVATIVE, Op.PREFETCH, Op.AFTER,
 }  # fmt: skip

@@ -378,6 +378,21 @@ def _param(node: UOp, stage: Stage) -> None:
     _need(node.dtype.count == 1 and node.dtype.kind not in "vx", f"memory cannot hold {node.dtype!r}")
 
 
+def _local(node: UOp, stage: Stage) -> None:
+    _need(node.arg.number >= 0 and node.arg.size > 0, "the number is negative or the array empty")
+    _need(node.dtype.count == 1 and node.dtype.kind not in "vx", f"memory cannot hold {node.dtype!r}")
+
+
+def _after(node: UOp, stage: Stage) -> None:
+    _same_dtype(node, stage)
+    local = node.src[0]
+    _need(local.op is Op.LOCAL, "the first source is a LOCAL")
+    for source in node.src[1:]:
+        _need(source.op in (Op.STORE, Op.RANGE), f"{source.op.name} is neither a STORE nor a range")
+        if source.op is Op.STORE:
+            _need(source.src[0].src[0] is local, "a STORE goes elsewhere than into the array")
+
+
 def _range(node: UOp, stage: Stage) -> None:
     _need(node.dtype.is_int and node.dtype.count == 1, "a range is a scalar integer")
     _need(node.src[0].dtype is node.dtype, "the size has the dtype of the range")
@@ -386,7 +401,8 @@ def _range(node: UOp, stage: Stage) -> None:
 def _index(node: UOp, stage: Stage) -> None:
     _need(2 <= len(node.src) <= 3, "INDEX has a parameter, an element number and perhaps a guard")
     param, element = node.src[:2]
-    _need(param.op is Op.PARAM, "the first source is a PARAM")
+    memory = (Op.PARAM, Op.LOCAL, Op.AFTER) if stage is Stage.KERNEL else (Op.PARAM, Op.LOCAL)
+    _need(param.op in memory, f"the first source is one of {', '.join(op.name for op in memory)}")
     _need(element.dtype.is_int, f"the element number is an integer, not {element.dtype.name}")
     _need(node.dtype is param.dtype, "the dtype is that of the parameter's elements")
     if len(node.src) > 2:
@@ -416,7 +432,7 @@ def _store(node: UOp, stage: Stage) -> None:
     _access(index, value.dtype.count)
     _need(value.dtype.scalar is index.dtype, f"a value of {value.dtype.name} goes into memory of {index.dtype.name}")
     _void(node, stage)
-    if stage is Stage.KERNEL:
+    if stage is Stage.KERNEL and index.src[0].op is not Op.LOCAL:  # a copy may be one for each part of a sum
         open_reduce = [r.arg.number for r in node.ranges if r.arg.kind is AxisKind.REDUCE]
         _need(not open_reduce, f"no REDUCE closes ranges {open_reduce}")
 
@@ -553,6 +569,7 @@ _CHECKS: Final[dict[Op, Check]] = {
     Op.WHERE: _where, Op.DOT: _dot,
     Op.PARAM: _param, Op.RANGE: _range, Op.INDEX: _index, Op.LOAD: _load, Op.STORE: _store, Op.REDUCE: _reduce,
     Op.SHUFFLE: _shuffle, Op.PREFETCH: _prefetch,
+    Op.LOCAL: _local, Op.AFTER: _after,
     Op.SINK: _sink, Op.VECTORIZE: _vectorize, Op.EXTRACT: _extract, Op.REDUCE_LANES: _reduce_lanes,
     Op.ACC: _acc, Op.UPDATE: _update, Op.END: _end, Op.SPECIAL: _special,
 }  # fmt: skip

@@ -102,6 +102,9 @@ class Op(IntEnum):
     LIMIT = 67
     # a value with a gradient of its own
     DERIVATIVE = 68
+    # kernel: copies near the core
+    LOCAL = 80
+    AFTER = 81
 
 
 class AxisKind(IntEnum):
@@ -263,6 +266,13 @@ class ParamArg(NamedTuple):
     size: int
 
 
+class LocalArg(NamedTuple):
+    """LOCAL: its number inside the kernel, and how many elements it has."""
+
+    number: int
+    size: int
+
+
 class RangeArg(NamedTuple):
     """RANGE: its number inside the kernel and what kind it is."""
 
@@ -318,6 +328,7 @@ class OptKind(IntEnum):
     REORDER = 5  # move the range to nesting position `amount`
     GROUP = 6  # keep `amount` partial accumulators side by side (a reduce range)
     ACCUMULATE = 7  # sum blocks of `amount` iterations, one after another, onto what is in memory (a reduce range)
+    STAGE = 8  # copy a value into an array near the core, inside this range and ahead of what uses it there
     PREFETCH = 20  # bring near what loads of a slot will read `amount` iterations later
     STREAM = 21  # stores to slot `amount` that run over the range go past the caches
     FAR = 22  # cut into `amount` far segments that are walked together
@@ -338,6 +349,24 @@ class Tail(IntEnum):
 OptDetail: TypeAlias = tuple[Any, ...]
 
 
+class StageDetail(NamedTuple):
+    """STAGE: which value is copied, and how the copy lies in memory.
+
+    Attributes:
+        slot: the PARAM that the value is loaded from.
+        which: of the loads from it, in the kernel's order.
+        order: the ranges of the copy by number, the slowest first; without it, in nesting order.
+        pad: by how many elements a row of the copy (its last range) is longer than it has to be.
+        converted: whether the load's conversion to another type happens on the way into the copy.
+    """
+
+    slot: int
+    which: int = 0
+    order: tuple[int, ...] = ()
+    pad: int = 0
+    converted: bool = False
+
+
 class PrefetchDetail(NamedTuple):
     """PREFETCH: the slot of the memory that is read, and the nearest cache to bring lines to, 1 to 3.
 
@@ -350,6 +379,7 @@ class PrefetchDetail(NamedTuple):
 
 
 DETAILS: Final[dict[OptKind, type[OptDetail]]] = {
+    OptKind.STAGE: StageDetail,
     OptKind.PREFETCH: PrefetchDetail,
 }
 
@@ -511,6 +541,9 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.SPECIAL: OpInfo(0, (K, L), SpecialArg, "GPU index register, dtype index"),
     Op.CARRY: OpInfo(None, (K,), AccArg, "(start, row, *ordered ranges): what NEXT gave in the iteration before, start "
                      "in the first; the row number tells apart what is carried in rows that run side by side"),
+    Op.LOCAL: OpInfo(0, (K, L), LocalArg, "an array of the core's own, empty at first; dtype is the element's"),
+    Op.AFTER: OpInfo(None, (K,), None, "(local, *stores into it, *ranges): the array once the stores have run over the "
+                     "ranges, which it closes"),
     Op.NEXT: OpInfo(3, (K,), None, "(carry, value, result): the result; the next iteration finds the value"),
 }  # fmt: skip
 

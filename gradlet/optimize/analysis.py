@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Final, NamedTuple
 
+from gradlet.base.dtype import DType
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import AxisKind, Op, RangeArg
 
@@ -19,10 +20,11 @@ HEAVY: Final = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.P
 HEAVY_NODES: Final = 16
 
 EMPTY: Final[frozenset[UOp]] = frozenset()
+CLOSING: Final = frozenset({Op.REDUCE, Op.AFTER})  # what runs over ranges of its own and closes them
 
 
 def open_ranges(order: Iterable[UOp]) -> dict[UOp, frozenset[UOp]]:
-    """The ranges each node depends on, for nodes given sources first. A REDUCE closes its own."""
+    """The ranges each node depends on, for nodes given sources first. A REDUCE or AFTER closes its own."""
     found: dict[UOp, frozenset[UOp]] = {}
     for node in order:
         if node.op is Op.RANGE:
@@ -33,10 +35,30 @@ def open_ranges(order: Iterable[UOp]) -> dict[UOp, frozenset[UOp]]:
             more = found[source]
             if more and more is not ranges:
                 ranges = more if not ranges else (ranges if more <= ranges else ranges | more)
-        if node.op is Op.REDUCE and ranges:
+        if ranges and node.op in CLOSING:
             ranges = ranges.difference(node.src[1:])
         found[node] = ranges
     return found
+
+
+def closed_by(node: UOp) -> tuple[UOp, ...]:
+    """The ranges that a REDUCE or an AFTER closes."""
+    return tuple([s for s in node.src[1:] if s.op is Op.RANGE])
+
+
+def nesting_depths(order: Sequence[UOp], ranges: dict[UOp, frozenset[UOp]]) -> dict[UOp, int]:
+    """0 for the ranges of stores; a range that a REDUCE or AFTER closes lies deeper than those that it depends on."""
+    # What is carried belongs to one row: its loop is inside those of the rows.
+    depths = {r: 1 for node in order if node.op is Op.CARRY for r in node.src[2:]}
+    for node in reversed(order):
+        if node.op is Op.STORE:
+            for r in ranges[node]:
+                depths.setdefault(r, 0)
+        elif node.op in CLOSING:
+            depth = 1 + max([depths.get(r, 0) for r in ranges[node]], default=-1)
+            for r in closed_by(node):
+                depths[r] = max(depths.get(r, 0), depth)
+    return depths
 
 
 def kernel_ranges(sink: UOp) -> list[UOp]:
@@ -78,6 +100,14 @@ def size_bound(node: UOp) -> int:
     from gradlet.graph.bounds import bounds
 
     return int(bounds(size)[1])
+
+
+def make_after(dtype: DType, sources: Iterable[UOp]) -> UOp:
+    """An AFTER; a STORE that became several, or none, is a SINK of them."""
+    flat: list[UOp] = []
+    for source in sources:
+        flat.extend(source.src if source.op is Op.SINK else (source,))
+    return mk(Op.AFTER, dtype, tuple(dict.fromkeys(flat)))
 
 
 def make_range(size: UOp, number: int, kind: AxisKind) -> UOp:
@@ -187,6 +217,11 @@ class Access(NamedTuple):
     def param(self) -> UOp:
         return self.address.src[0]
 
+    @property
+    def slot(self) -> int | None:
+        """Which PARAM it is; None for an array of the core."""
+        return int(self.param.arg.slot) if self.param.op is Op.PARAM else None
+
 
 class KernelFacts:
     """What the heuristic and the actions look up about one kernel.
@@ -217,13 +252,22 @@ class KernelFacts:
             if n.op is Op.LOAD or n.op is Op.STORE
         ]
 
+    @cached_property
+    def depths(self) -> dict[UOp, int]:
+        """How deep each range lies: see `nesting_depths`."""
+        return nesting_depths(self.order, self.ranges)
+
+    def nesting(self, loop: UOp) -> tuple[int, bool, int]:
+        """Sort key of ranges that occur together, outermost first."""
+        return (self.depths.get(loop, 0), *nesting_order(loop))
+
     def next_number(self) -> int:
         """A range number that the kernel does not use yet, above all others."""
         return 1 + max((r.arg.number for r in self.loops), default=-1)
 
     def closed(self) -> set[UOp]:
-        """The ranges that some REDUCE closes."""
-        return {r for reduce in self.reduces for r in reduce.src[1:]}
+        """The ranges that some REDUCE or AFTER closes."""
+        return {r for node in self.order if node.op in CLOSING for r in closed_by(node)}
 
     def stride(self, access: Access, loop: UOp) -> int | None:
         """Elements an access moves a step of `loop`; None when not constant."""

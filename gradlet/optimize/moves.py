@@ -160,6 +160,10 @@ MOVES: Final[dict[OptKind, Proposals]] = {
 # The words that it does not try by itself, and why; it keeps and changes them where the heuristic chose them.
 NOT_TRIED: Final[dict[OptKind, str]] = {
     OptKind.THREAD: "only GPUs have workgroups, and search measures on the CPU",
+    OptKind.PREFETCH: "the heuristic knows where the hardware does not follow by itself",
+    OptKind.STREAM: "only what is read next time tells whether memory is the place for a result",
+    OptKind.FAR: "it pays on memory, where measuring one kernel alone is least sure",
+    OptKind.STAGE: "it pays together with blocks of several ranges, more than one step away",
 }
 
 

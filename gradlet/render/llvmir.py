@@ -39,6 +39,7 @@ _GPU_INDEX: Final = {
     "nvptx": {"workgroup": "llvm.nvvm.read.ptx.sreg.ctaid.x", "thread": "llvm.nvvm.read.ptx.sreg.tid.x"},
     "amdgpu": {"workgroup": "llvm.amdgcn.workgroup.id.x", "thread": "llvm.amdgcn.workitem.id.x"},
 }
+LOCAL_ALIGN: Final = 64  # bytes; a line of the cache, and the widest vector
 CPU_ARGUMENTS: Final = "ptr noalias readonly %table, i64 %begin, i64 %end"
 _GPU_CONVENTION: Final = {"nvptx": "ptx_kernel", "amdgpu": "amdgpu_kernel"}
 
@@ -155,6 +156,7 @@ class _Kernel:
         self.lane_stride = _lane_strides(program.uops)
         self.handlers: dict[Op, Callable[[UOp], None]] = {
             Op.CONST: self._const, Op.PARAM: self._nothing, Op.VARIABLE: self._nothing, Op.SINK: self._nothing,
+            Op.LOCAL: self._nothing,
             Op.SPECIAL: self._special, Op.RANGE: self._range, Op.END: self._end, Op.ACC: self._acc,
             Op.UPDATE: self._update, Op.INDEX: self._index, Op.LOAD: self._load, Op.STORE: self._store,
             Op.VECTORIZE: self._vectorize, Op.EXTRACT: self._extract, Op.REDUCE_LANES: self._reduce_lanes,
@@ -198,6 +200,10 @@ class _Kernel:
             place = self._table_entry(len(self.program.params) + position)
             word = self.writer.emit("i64", f"load i64, {place}, align 8")
             self.values[variable] = self._word(word, variable.dtype)
+
+        for local in dict.fromkeys(n for n in self.program.uops if n.op is Op.LOCAL):
+            text = f"alloca [{local.arg.size} x {memory_type(local.dtype, self.target)}], align {LOCAL_ALIGN}"
+            self.values[local] = self.writer.emit("ptr", text, f"local{local.arg.number}_")
 
     def _table_entry(self, position: int) -> Value:
         table = Value("%table", "ptr")

@@ -131,7 +131,12 @@ BAD_TENSOR = [
 
 BAD_KERNEL = [
     (I + "%3 = INDEX float64 (%1, %2)", "parameter's elements"),
-    (I + "%3 = INDEX float32 (%2, %2)", "first source is a PARAM"),
+    (I + "%3 = INDEX float32 (%2, %2)", "first source is one of PARAM, LOCAL, AFTER"),
+    (I + "%3 = LOCAL float32 [number=0, size=0]", "array empty"),
+    (I + "%3 = AFTER float32 (%1, %2)", "first source is a LOCAL"),
+    (I + "%3 = LOCAL float32 [number=0, size=4]\n%4 = AFTER float32 (%3, %0)", "CONST is neither a STORE nor a range"),
+    (I + "%3 = LOCAL float32 [number=0, size=4]\n%4 = INDEX float32 (%1, %2)\n%5 = LOAD float32 (%4)\n"
+         "%6 = STORE void (%4, %5)\n%7 = AFTER float32 (%3, %6, %2)", "elsewhere than into the array"),
     (I + "%3 = INDEX float32 (%1, %2, %2)", "guard is bool"),
     (I + "%3 = CONST float32 [1.0]\n%4 = INDEX float32 (%1, %3)", "element number is an integer"),
     (I + "%3 = INDEX float32 (%1, %2)\n%4 = LOAD int32 (%3)", "memory holds float32"),

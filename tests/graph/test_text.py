@@ -18,7 +18,13 @@ SHAPE = st.lists(st.integers(0, 9), max_size=4).map(tuple)
 PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=3).map(tuple)
 NAME = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF), max_size=8)
 REDUCER = st.sampled_from([Op.ADD, Op.MUL, Op.MAX, Op.MIN])
-OPT = st.builds(Opt, st.sampled_from(list(OptKind)), st.integers(0, 9), st.integers(0, 64), st.sampled_from(list(Tail)))
+DETAIL = st.builds(
+    ops.StageDetail, st.integers(0, 9), order=st.lists(st.integers(0, 9)).map(tuple), converted=st.booleans()
+)
+OPT = st.builds(
+    Opt, st.sampled_from(list(OptKind)), st.integers(0, 9), st.integers(0, 64), st.sampled_from(list(Tail)),
+    st.none() | DETAIL,
+)  # fmt: skip
 ARGS = {
     ops.ShapeArg: st.builds(ops.ShapeArg, SHAPE),
     ops.AxesArg: st.builds(ops.AxesArg, SHAPE),
@@ -39,6 +45,7 @@ ARGS = {
     ops.DerivativeArg: st.builds(ops.DerivativeArg, NAME, st.none()),
     ops.VariableArg: st.builds(ops.VariableArg, NAME, st.integers(-9, 9), st.integers(-9, 9)),
     ops.ParamArg: st.builds(ops.ParamArg, st.integers(0, 99), st.integers(0, 99)),
+    ops.LocalArg: st.builds(ops.LocalArg, st.integers(0, 99), st.integers(0, 99)),
     ops.RangeArg: st.builds(ops.RangeArg, st.integers(0, 99), st.sampled_from(list(AxisKind))),
     ops.LaneArg: st.builds(ops.LaneArg, st.integers(0, 99)),
     ops.AccArg: st.builds(ops.AccArg, st.integers(0, 99)),

@@ -15,7 +15,7 @@ from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
 from gradlet.graph.node import UOp
 from gradlet.graph.passes import Pass
-from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, PrefetchDetail, Tail
+from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, PrefetchDetail, StageDetail, Tail
 from gradlet.optimize.actions import apply
 from gradlet.optimize.analysis import affine, kernel_ranges, make_range, never_meet
 from gradlet.target.target import AVX512, NVPTX
@@ -45,6 +45,9 @@ def single_opts(sink: UOp) -> Iterator[Opt]:
             yield Opt(OptKind.STREAM, axis, slot)
         yield Opt(OptKind.PARALLEL, axis, 0)
         yield Opt(OptKind.REORDER, axis, (axis + 1) % len(kernel_ranges(sink)))
+        loads = [n.src[0].src[0] for n in sink.toposort() if n.op is Op.LOAD]
+        for slot in sorted({p.arg.slot for p in loads if p.op is Op.PARAM}):
+            yield Opt(OptKind.STAGE, axis, 0, detail=StageDetail(slot, pad=axis % 2))
 
 
 @EACH

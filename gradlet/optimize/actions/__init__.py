@@ -13,10 +13,12 @@ from gradlet.optimize.actions.prefetch import prefetch
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.actions.reorder import reorder
 from gradlet.optimize.actions.split import split
+from gradlet.optimize.actions.stage import stage
 from gradlet.optimize.actions.stream import stream
 from gradlet.optimize.analysis import KernelFacts
 from gradlet.target.target import Target
 
+ROOT: Final = -1  # as a level of STAGE: outside of all loops
 Action = Callable[[KernelFacts, UOp, Opt, Target], UOp]
 
 # One row a word of the language. Each gets the kernel, the range that the opt names, and either returns the kernel
@@ -33,6 +35,7 @@ ACTIONS: Final[dict[OptKind, Action]] = {
     OptKind.REORDER: reorder,
     OptKind.PARALLEL: parallel,
     OptKind.ACCUMULATE: accumulate,
+    OptKind.STAGE: stage,
 }
 
 
@@ -58,6 +61,8 @@ def apply_one(sink: UOp, opt: Opt, target: Target) -> UOp:
     """
     facts = KernelFacts(sink)
     loop = facts.by_number(opt.axis)
+    if opt.kind is OptKind.STAGE and opt.axis == ROOT:
+        raise refusal(opt, "copies that all cores share are a launch stage of the scheduler")
     if loop is None:
         raise refusal(opt, f"the kernel has no range {opt.axis}")
     return ACTIONS[opt.kind](facts, loop, opt, target)

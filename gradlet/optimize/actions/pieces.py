@@ -111,5 +111,10 @@ def _check_apart(facts: KernelFacts, opt: Opt, first: list[UOp], second: list[UO
     one, other = [KernelFacts(facts.sink.replace(src=tuple(stores))).accesses for stores in (first, second)]
     for a in one:
         for b in other:
-            if a.param is b.param and (a.is_store or b.is_store) and not never_meet(a.form, b.form):
+            if (
+                a.param.op is Op.PARAM
+                and a.param is b.param
+                and (a.is_store or b.is_store)
+                and not never_meet(a.form, b.form)
+            ):
                 raise refusal(opt, "what it writes may be used in other iterations")

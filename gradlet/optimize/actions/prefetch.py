@@ -26,7 +26,7 @@ def prefetch(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     if opt.amount < 1:
         raise refusal(opt, "the distance must be at least one iteration")
     loads = [
-        a for a in facts.accesses if not a.is_store and a.param.arg.slot == detail.slot and loop in a.ranges
+        a for a in facts.accesses if not a.is_store and a.slot == detail.slot and loop in a.ranges
     ]  # fmt: skip
     if detail.along >= 0:
         loads = [a for a in loads if any(r.arg.number == detail.along for r in a.ranges)]

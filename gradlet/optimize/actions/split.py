@@ -40,6 +40,7 @@ def split(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
 def _check_split(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> None:
     """Refuse what would change results or make no sense."""
     kind, amount, size = loop.arg.kind, opt.amount, range_size(loop)
+    _check_copies(facts, loop, opt)
     closing = [reduce for reduce in facts.reduces if loop in reduce.src[1:]]
     if kind is AxisKind.ORDERED:
         raise refusal(opt, "its iterations must run one after another")
@@ -66,6 +67,18 @@ def _check_split(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> Non
     if opt.kind is OptKind.THREAD:
         _check_thread(facts, loop, opt, target, bool(closing))
     _check_tail(facts, opt, size, bool(closing))
+
+
+def _check_copies(facts: KernelFacts, loop: UOp, opt: Opt) -> None:
+    """A staged copy has one array, and its loops are written once."""
+    in_pieces = opt.tail in (Tail.BALANCE, Tail.PEEL)
+    if opt.kind is OptKind.SPLIT and not in_pieces:
+        return
+    for node in facts.order:
+        if node.op is Op.AFTER and loop in facts.ranges[node]:
+            raise refusal(opt, "a staged copy is made in every iteration of it; split it before STAGE")
+        if node.op is Op.AFTER and in_pieces and loop in node.src:
+            raise refusal(opt, "it is the loop of a staged copy, which is written once; use MASK or SHIFT")
 
 
 def _check_thread(facts: KernelFacts, loop: UOp, opt: Opt, target: Target, closed: bool) -> None:
@@ -135,6 +148,10 @@ class _Split:
             src = tuple([new.get(s, s) for s in node.src])
             if node.op is Op.REDUCE and self.loop in node.src[1:]:
                 new[node] = self._reduce(node, src[0])
+            elif node.op is Op.AFTER and self.loop in node.src[1:]:
+                inside = [r for r in (self.outer, self.inner) if r is not None]
+                kept = [new.get(s, s) for s in node.src if s is not self.loop]
+                new[node] = mk(node.op, node.dtype, (*kept, *inside))
             elif depends and self.mask is not None and node.op in (Op.LOAD, Op.STORE):
                 new[node] = self._guard(node, src)
             else:

@@ -19,10 +19,10 @@ LEAST_BYTES = 16  # of a vector that can be stored so
 def stream(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     if target.kind != "cpu":
         raise refusal(opt, "a GPU decides for itself what its caches keep")
-    stores = [a for a in facts.accesses if a.is_store and a.param.arg.slot == opt.amount and loop in a.ranges]
+    stores = [a for a in facts.accesses if a.is_store and a.slot == opt.amount and loop in a.ranges]
     if not stores:
         raise refusal(opt, f"no store to slot {opt.amount} runs over it")
-    if any(a.param.arg.slot == opt.amount for a in facts.accesses if not a.is_store):
+    if any(a.slot == opt.amount for a in facts.accesses if not a.is_store):
         raise refusal(opt, "the kernel reads what it writes, so it has to be near")
     for access in stores:
         reason = _obstacle(facts, access)

@@ -1,0 +1,117 @@
+"""STAGE: a copy of an operand in an array of the core, in the order in which it is used.
+
+`STAGE(range 3, slot=2, order=(7, 2, 8))` copies, in every iteration of range 3, what the load from slot 2 reads while
+the ranges nested deeper run, into an array with an axis for each of them, and loads from there instead. Where a mask
+guards the load, the copy has the load's other value (0): later code needs no mask. The copy's loops get numbers of
+their own, the next free ones in the order of the array's axes, so that later opts can make lanes of them; a value that
+does not change with range 3 is copied further out. Split the ranges before: the axes of the copy are the ranges that
+there are by then, and a range that the copy is made in every iteration of gets no lanes or copies any more.
+"""
+
+from __future__ import annotations
+
+import math
+
+from gradlet.base.dtype import dtypes
+from gradlet.graph.node import UOp, mk
+from gradlet.ops.op import AxisKind, LocalArg, Op, Opt, StageDetail
+from gradlet.optimize.actions.refusal import refusal
+from gradlet.optimize.analysis import KernelFacts, make_after, make_range, range_size
+from gradlet.target.target import Target
+
+_VANISHING = (AxisKind.UNROLL, AxisKind.VECTOR)  # their iterations become one piece of code: never outside of a copy
+
+
+def stage(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
+    """The kernel with one operand copied near."""
+    detail = opt.detail
+    if not isinstance(detail, StageDetail):
+        raise refusal(opt, "it does not say what to copy: slot=...")
+    if target.kind != "cpu":
+        raise refusal(opt, "only a CPU's cores have arrays of their own")
+    value = _value(facts, opt, detail)
+    inside = _inside(facts, loop, opt, value)
+    if detail.order:
+        inside = _in_order(opt, detail, inside)
+    sizes = [range_size(r) or 0 for r in inside]
+    width = sizes[-1] + detail.pad
+    elements = math.prod(sizes[:-1]) * width
+    _check_room(facts, opt, target, elements * value.dtype.itemsize)
+    local = mk(Op.LOCAL, value.dtype, (), LocalArg(_next_local(facts), elements))
+    number = facts.next_number()
+    fresh = [make_range(r.src[0], number + i, AxisKind.LOOP) for i, r in enumerate(inside)]
+    copied = value.substitute(dict(zip(inside, fresh, strict=True)))
+    place = mk(Op.INDEX, value.dtype, (local, _element(fresh, sizes, width)))
+    filled = make_after(value.dtype, (local, mk(Op.STORE, dtypes.void, (place, copied)), *fresh))
+    use = mk(Op.LOAD, value.dtype, (mk(Op.INDEX, value.dtype, (filled, _element(inside, sizes, width))),))
+    return facts.sink.substitute({value: use})
+
+
+def _value(facts: KernelFacts, opt: Opt, detail: StageDetail) -> UOp:
+    """The load that is meant, or its conversion."""
+    memory = [a for a in facts.accesses if a.slot == detail.slot]
+    loads = [a.node for a in memory if not a.is_store]
+    if not 0 <= detail.which < len(loads):
+        has = f"loads from it are numbered 0 to {len(loads) - 1}" if loads else "nothing is loaded from it"
+        raise refusal(opt, f"of slot {detail.slot} it has no load {detail.which}: {has}")
+    if any(a.is_store for a in memory):
+        raise refusal(opt, "the kernel stores to it, and a copy would not see that")
+    load = loads[detail.which]
+    if not detail.converted:
+        return load
+    users = [n for n in facts.order if load in n.src]
+    if len(users) != 1 or users[0].op is not Op.CAST:
+        raise refusal(opt, "the load is not simply converted to another type")
+    return users[0]
+
+
+def _inside(facts: KernelFacts, loop: UOp, opt: Opt, value: UOp) -> list[UOp]:
+    """The ranges of the value that run inside an iteration of the level, outermost first."""
+    if loop.arg.kind in _VANISHING:
+        raise refusal(opt, f"a range of kind {loop.arg.kind.name} is no loop that a copy can be made in")
+    level = facts.nesting(loop)
+    inside = [r for r in facts.ranges[value] if r.arg.kind in _VANISHING or facts.nesting(r) > level]
+    if not inside:
+        raise refusal(opt, "what is loaded does not change inside it")
+    for r in inside:
+        if range_size(r) is None:
+            raise refusal(opt, f"how long range {r.arg.number} is, and so the copy, is only known at launch")
+        if r.arg.kind is AxisKind.ORDERED:
+            raise refusal(opt, f"range {r.arg.number} inside of it runs in order; choose that as the level")
+    for node in facts.order:
+        if node.op is Op.AFTER and not facts.ranges[node].isdisjoint(inside) and node in value.toposort():
+            raise refusal(opt, "it reads another copy that is made inside of the level")
+    return sorted(inside, key=facts.nesting)
+
+
+def _in_order(opt: Opt, detail: StageDetail, inside: list[UOp]) -> list[UOp]:
+    by_number = {r.arg.number: r for r in inside}
+    if sorted(detail.order) != sorted(by_number):
+        raise refusal(opt, f"the copy has the ranges {sorted(by_number)}; the order must name each of them once")
+    return [by_number[number] for number in detail.order]
+
+
+def _check_room(facts: KernelFacts, opt: Opt, target: Target, nbytes: int) -> None:
+    if opt.detail is not None and opt.detail.pad < 0:  # type: ignore[attr-defined]
+        raise refusal(opt, "a row cannot be longer by less than nothing; choose pad >= 0")
+    used = sum(n.arg.size * n.dtype.itemsize for n in facts.order if n.op is Op.LOCAL)
+    if nbytes + used > target.scratch_bytes:
+        raise refusal(
+            opt, f"the copy takes {nbytes} bytes, others {used}, and a core has room for {target.scratch_bytes}; "
+            f"split the ranges inside or choose a level further in"
+        )  # fmt: skip
+
+
+def _next_local(facts: KernelFacts) -> int:
+    return 1 + max((n.arg.number for n in facts.order if n.op is Op.LOCAL), default=-1)
+
+
+def _element(ranges: list[UOp], sizes: list[int], width: int) -> UOp:
+    """The place of a point in the array: row after row, each `width` long."""
+    strides = [width * math.prod(sizes[i + 1 : -1]) for i in range(len(sizes) - 1)] + [1]
+    total: UOp | None = None
+    for r, stride in zip(ranges, strides, strict=True):
+        term = r if stride == 1 else r * stride
+        total = term if total is None else total + term
+    assert total is not None
+    return total
