@@ -24,7 +24,7 @@ from gradlet.base import events, settings
 from gradlet.base.errors import CompilerError
 from gradlet.base.report import human_seconds
 from gradlet.codegen.pipeline import schedulable
-from gradlet.engine.measure import Measured, Workers
+from gradlet.engine.measure import Measured, Workers, shown
 from gradlet.engine.worker import Work
 from gradlet.graph import text
 from gradlet.graph.launch import is_launch
@@ -106,6 +106,7 @@ class _Launch:
             tools = _tools(self.ast, self.device, True, _Progress(self.ast.arg.name))
             with _one_at_a_time(), tools.shown:
                 seconds = tools.compare([usual, best])
+            _tell_faults(self.ast.arg.name, tools.problems)
             kept = b"1" if seconds[1] <= seconds[0] else b"0"
             diskcache.put(key, kept)
             if settings.DEBUG >= 2:
@@ -186,16 +187,20 @@ class _Search:
                 f"{counts.later} not among the best of their round, {counts.measured} timed, {counts.failed} failed"
             )
             print(f"    opts: {opts_text(found.opts) or 'none'}")
-        # A schedule that takes too long is no fault.
-        faults = {o: p for o, p in problems.items() if p.startswith("error") or "was killed by" in p}
-        if faults:
-            opts, problem = next(iter(faults.items()))
-            warnings.warn(
-                f"BEAM: {len(faults)} legal schedules of kernel {name} did not compile, crashed or changed its "
-                f"result; the first one, {opts_text(opts)}: {problem[:500]}. Please report it; BEAM_STRICT=1 raises it",
-                RuntimeWarning, stacklevel=2,
-            )  # fmt: skip
+        _tell_faults(name, problems)
         return found
+
+
+def _tell_faults(name: str, problems: dict[Any, str]) -> None:
+    """Warn of legal schedules that the compiler is not up to; one that takes too long is no fault."""
+    faults = {o: p for o, p in problems.items() if p.startswith("error") or "was killed by" in p}
+    if faults:
+        opts, problem = next(iter(faults.items()))
+        warnings.warn(
+            f"BEAM: {len(faults)} legal schedules of kernel {name} did not compile, crashed or changed its result; "
+            f"the first one, {shown(opts)}: {problem[:500]}. Please report it; BEAM_STRICT=1 raises it",
+            RuntimeWarning, stacklevel=2,
+        )  # fmt: skip
 
 
 class _NoTools:

@@ -153,8 +153,14 @@ class Bench:
             raise CompilerError(f"the schedule changes the result: {problem}")
         return seconds
 
-    def measure(self, built: Built, best: float) -> float:
-        """The least seconds of some runs; of few runs where `best` is out of reach."""
+    def measure(self, built: Built, best: float, reference: Built | None = None) -> float:
+        """The least seconds of some runs; of few runs where `best` is out of reach.
+
+        Raises:
+            CompilerError: other results than those of `reference`, or of what was measured first.
+        """
+        if self._expected is None and reference is not None:  # a fresh process
+            self.check(self._load(reference))
         run = self._load(built)
         found = total = self.check(run)
         count = 0

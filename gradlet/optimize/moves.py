@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Opt, OptKind, Tail
+from gradlet.ops.op import AxisKind, Opt, OptKind, PrefetchDetail, Tail
 from gradlet.optimize import actions
 from gradlet.optimize.analysis import KernelFacts, range_size, size_bound
 from gradlet.target.target import Target
@@ -20,6 +20,8 @@ MAX_BLOCK: Final = 512
 COPIES: Final = (2, 3, 4, 6, 8, 12)  # iterations written out
 MAX_COPIES: Final = 16
 GROUPS: Final = (2, 4, 8)
+DISTANCES: Final = (2, 8)  # iterations that a prefetch is ahead
+STREAM_SHARE: Final = 4  # results above this part of the last cache go past it
 MIN_SUMMED: Final = 32  # iterations of a sum between two visits to memory
 
 
@@ -33,7 +35,7 @@ class Site(NamedTuple):
     Attributes:
         facts: of the kernel after the opts so far.
         target: the machine.
-        parallel: whether threads may share a range of it.
+        parallel: whether threads may share a range of it; else one that they share already stays as it is.
     """
 
     facts: KernelFacts
@@ -74,7 +76,9 @@ def _cut(kind: OptKind, loop: UOp, amounts: Iterable[int]) -> Iterator[Opts]:
 
 
 def _loops(site: Site, *kinds: AxisKind) -> list[UOp]:
-    return [r for r in site.facts.loops if r.arg.kind in kinds]
+    """The ranges of these kinds; the blocks of a region are not the body's own to cut."""
+    found = [r for r in site.facts.loops if r.arg.kind in kinds]
+    return found if site.parallel else [r for r in found if r.arg.kind is not AxisKind.PARALLEL]
 
 
 # a row a word
@@ -116,12 +120,12 @@ def _group(site: Site) -> Iterator[Opts]:
 
 def _reorder(site: Site) -> Iterator[Opts]:
     loops = site.facts.loops
-    movable = (AxisKind.LOOP, AxisKind.REDUCE, AxisKind.PARALLEL)
+    movable = _loops(site, AxisKind.LOOP, AxisKind.REDUCE, AxisKind.PARALLEL)
     for position, loop in enumerate(loops):
-        if loop.arg.kind not in movable:
+        if loop not in movable:
             continue
         for place, other in enumerate(loops):
-            if other.arg.kind in movable and place not in (position, position - 1):
+            if other in movable and place not in (position, position - 1):
                 yield (Opt(OptKind.REORDER, loop.arg.number, place),)
 
 
@@ -144,6 +148,33 @@ def _accumulate(site: Site) -> Iterator[Opts]:
                     yield Opt(OptKind.ACCUMULATE, number, amount), Opt(OptKind.REORDER, number, 0)
 
 
+def _prefetch(site: Site) -> Iterator[Opts]:
+    """What a loop reads from a slot a few iterations later."""
+    for loop in _loops(site, AxisKind.LOOP, AxisKind.REDUCE, AxisKind.PARALLEL):
+        read = {int(a.param.arg.slot) for a in site.facts.accesses if not a.is_store and loop in a.ranges}
+        for slot in sorted(read):
+            for distance in DISTANCES:
+                yield (Opt(OptKind.PREFETCH, loop.arg.number, distance, Tail.EXACT, PrefetchDetail(slot)),)
+
+
+def _stream(site: Site) -> Iterator[Opts]:
+    """Stores past the caches, of results too large for whoever reads them next to find them there."""
+    for access in site.facts.accesses:
+        nbytes = access.param.arg.size * access.param.dtype.itemsize
+        if access.is_store and nbytes > site.target.llc_bytes // STREAM_SHARE and access.ranges:
+            number = min(r.arg.number for r in access.ranges)
+            yield (Opt(OptKind.STREAM, number, int(access.param.arg.slot)),)
+
+
+def _far(site: Site) -> Iterator[Opts]:
+    for loop in _loops(site, AxisKind.LOOP, AxisKind.REDUCE):
+        size = size_bound(loop)
+        for amount in GROUPS:
+            if size >= amount * amount:
+                for tail in _tails(loop, amount):
+                    yield (Opt(OptKind.FAR, loop.arg.number, amount, tail),)
+
+
 # The words that search tries, a row each: from a kernel to the opts of this word that are worth trying on it, alone or
 # with others that they need. An opt that the kernel does not allow is no candidate, so a row need not know what is
 # legal.
@@ -155,6 +186,9 @@ MOVES: Final[dict[OptKind, Proposals]] = {
     OptKind.REORDER: _reorder,
     OptKind.PARALLEL: _parallel,
     OptKind.ACCUMULATE: _accumulate,
+    OptKind.PREFETCH: _prefetch,
+    OptKind.STREAM: _stream,
+    OptKind.FAR: _far,
 }
 
 # The words that it does not try by itself, and why; it keeps and changes them where the heuristic chose them.

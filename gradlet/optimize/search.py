@@ -23,7 +23,7 @@ from gradlet.optimize.moves import Opts, Site
 from gradlet.target.target import Target
 
 # Raise when what the search tries, or how it decides, changes: what was found before is then searched anew.
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_ROUNDS: Final = 12
 # Plain loops that are estimated to take this many times as long as the heuristic's choice are not run, only changed.
 START_FACTOR: Final = 8.0

@@ -73,6 +73,11 @@ def test_workers_survive_their_candidates(workers: Workers) -> None:
         assert reply.kind == ("error" if name == "wrong result" else "failed") and reason in reply.value, name
     again = workers.ask(this, "measure", [(good.value, math.inf)])[0]
     assert again.kind == "ok"
+    # A fresh process does not take the next candidate's results for the right ones.
+    code, reason = BAD["wrong result"]
+    workers.ask(this, "measure", [(built(kernel.sink, BAD["no memory there"][0]), math.inf)])
+    reply = workers.ask(this, "measure", [(built(kernel.sink, code), math.inf, good.value)])[0]
+    assert reply.kind == "error" and reason in reply.value
     code, reason = BAD["endless"]
     reply = workers.ask(this, "measure", [(built(kernel.sink, code), math.inf)], limit=0.5)[0]
     assert reply.kind == "failed" and reason in reply.value

@@ -29,8 +29,10 @@ def test_every_word_is_tried_or_has_a_reason() -> None:
 @pytest.mark.parametrize("kind", sorted(moves.MOVES), ids=lambda k: k.name)
 def test_each_row_proposes_its_own_word_and_something_legal(kind: OptKind) -> None:
     legal = 0
-    for make in (lambda: kernels.matmul(11, 35, 128), kernels.softmax, kernels.elementwise, kernels.row_reduce):
-        sink = make().sink
+    lanes = moves.apply(kernels.elementwise(1 << 22).sink, (Opt(K.SPLIT, 0, 32), Opt(K.VECTORIZE, 1, 8)), AVX2)
+    assert lanes is not None
+    plain = (lambda: kernels.matmul(11, 35, 128), kernels.softmax, kernels.elementwise, kernels.row_reduce)
+    for sink in (*[make().sink for make in plain], lanes):
         for opts in moves.MOVES[kind](site(sink)):
             assert opts[0].kind is kind
             legal += moves.apply(sink, opts, AVX2) is not None
@@ -75,6 +77,15 @@ def test_no_thread_shares_a_body_of_a_region() -> None:
     sink = kernels.matmul().sink
     assert [o for o in moves.additions(site(sink, parallel=True)) if o[0].kind is K.PARALLEL]
     assert not [o for o in moves.additions(site(sink, parallel=False)) if o[0].kind is K.PARALLEL]
+
+
+def test_the_blocks_of_a_region_stay() -> None:
+    sink = kernels.matmul(32, 48, 8).sink
+    body = moves.apply(sink, (Opt(K.PARALLEL, 0, 0),), AVX2)
+    assert body is not None
+    assert any(opts[0].axis == 0 for opts in moves.additions(site(body)))
+    kept = [opts for opts in moves.additions(site(body, parallel=False)) if opts[0].kind is not K.ACCUMULATE]
+    assert kept and not any(opt.axis == 0 for opts in kept for opt in opts)
 
 
 def loops(sink: UOp) -> list[tuple[int | None, AxisKind]]:
