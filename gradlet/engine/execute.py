@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -41,20 +42,25 @@ class Recorder:
         raise NotImplementedError
 
 
-_recorder: Recorder | None = None
+class _Thread(threading.local):
+    """What a thread captures: others run as ever meanwhile."""
+
+    recorder: Recorder | None = None
+
+
+_thread = _Thread()
 
 
 def set_recorder(recorder: Recorder | None) -> Recorder | None:
     """Install a recorder (None stops recording) and return the one before."""
-    global _recorder
-    before = _recorder
-    _recorder = recorder
+    before = _thread.recorder
+    _thread.recorder = recorder
     return before
 
 
 def recording() -> bool:
     """Whether a jitted function is being captured right now."""
-    return _recorder is not None
+    return _thread.recorder is not None
 
 
 def refuse_in_capture(what: str, remedy: str) -> None:
@@ -63,7 +69,7 @@ def refuse_in_capture(what: str, remedy: str) -> None:
     Raises:
         JitError: a capture is running.
     """
-    if _recorder is not None:
+    if _thread.recorder is not None:
         raise JitError(f"{what} inside a jitted function would be frozen at the first call's value; {remedy}")
 
 
@@ -182,7 +188,8 @@ def _forget_overwritten(plan: Schedule, roots: Sequence[UOp], live: Sequence[UOp
 def run(plan: Schedule) -> None:
     """Run every call of a schedule in order."""
     wait = settings.DEBUG >= 2
-    bind_parts(plan.memory.arenas, plan.memory.places, {} if _recorder is None else _recorder.arenas)
+    recorder = _thread.recorder
+    bind_parts(plan.memory.arenas, plan.memory.places, {} if recorder is None else recorder.arenas)
     for call in plan.calls:
         if isinstance(call, KernelCall):
             values = [plan.values[v] for v in call.variables]
@@ -190,8 +197,8 @@ def run(plan: Schedule) -> None:
         else:
             values = []
             copy(buffer_of(call.destination), buffer_of(call.source))
-        if _recorder is not None:
-            _recorder.ran(call, values, plan)
+        if recorder is not None:
+            recorder.ran(call, values, plan)
 
 
 def run_kernel(call: KernelCall, buffers: Sequence[Buffer], values: Sequence[int], wait: bool) -> None:
