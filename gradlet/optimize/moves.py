@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Opt, OptKind, PrefetchDetail, Tail
+from gradlet.ops.op import AxisKind, Opt, OptKind, PrefetchDetail, StageDetail, Tail
 from gradlet.optimize import actions
 from gradlet.optimize.analysis import KernelFacts, range_size, size_bound
 from gradlet.target.target import Target
@@ -175,6 +175,14 @@ def _far(site: Site) -> Iterator[Opts]:
                     yield (Opt(OptKind.FAR, loop.arg.number, amount, tail),)
 
 
+def _stage(site: Site) -> Iterator[Opts]:
+    """A copy of what a loop reads from a slot, made near the core inside the loop."""
+    for loop in _loops(site, AxisKind.LOOP, AxisKind.REDUCE, AxisKind.PARALLEL):
+        read = {int(a.param.arg.slot) for a in site.facts.accesses if not a.is_store}
+        for slot in sorted(read):
+            yield (Opt(OptKind.STAGE, loop.arg.number, 0, Tail.EXACT, StageDetail(slot)),)
+
+
 # The words that search tries, a row each: from a kernel to the opts of this word that are worth trying on it, alone or
 # with others that they need. An opt that the kernel does not allow is no candidate, so a row need not know what is
 # legal.
@@ -189,15 +197,12 @@ MOVES: Final[dict[OptKind, Proposals]] = {
     OptKind.PREFETCH: _prefetch,
     OptKind.STREAM: _stream,
     OptKind.FAR: _far,
+    OptKind.STAGE: _stage,
 }
 
 # The words that it does not try by itself, and why; it keeps and changes them where the heuristic chose them.
 NOT_TRIED: Final[dict[OptKind, str]] = {
     OptKind.THREAD: "only GPUs have workgroups, and search measures on the CPU",
-    OptKind.PREFETCH: "the heuristic knows where the hardware does not follow by itself",
-    OptKind.STREAM: "only what is read next time tells whether memory is the place for a result",
-    OptKind.FAR: "it pays on memory, where measuring one kernel alone is least sure",
-    OptKind.STAGE: "it pays together with blocks of several ranges, more than one step away",
 }
 
 
