@@ -42,7 +42,9 @@ def finish(process: subprocess.Popen[str], *signals: signal.Signals) -> str:
     for number in signals:
         time.sleep(0.2)
         process.send_signal(number)
-    out, err = process.communicate(timeout=120)
+    with process:  # not communicate(): it leaves out what readline has read ahead
+        assert process.stderr is not None
+        out, err = process.stdout.read(), process.stderr.read()
     assert process.returncode == 0, err
     return out
 
