@@ -161,16 +161,16 @@ def _in_strips(right: UOp, strip: int) -> UOp:
     shape = right.shape
     columns, depth = shape[-2:]
     missing = -columns % strip
-    cut = reshape(right, (columns, depth))
+    whole, swap = (columns + missing) // strip, AxesArg((0, 2, 1))
     if missing:
-        cut = mk(Op.PAD, cut.dtype, (cut,), PadArg(((0, missing), (0, 0))))
-    cut = reshape(cut, ((columns + missing) // strip, strip, depth))
-    swap = AxesArg((0, 2, 1))
+        right = mk(Op.PAD, right.dtype, (reshape(right, (columns, depth)),), PadArg(((0, missing), (0, 0))))
+    cut = reshape(right, (whole, strip, depth))
     stored = mk(Op.CONTIGUOUS, cut.dtype, (mk(Op.PERMUTE, cut.dtype, (cut,), swap),), None)
-    flat = reshape(mk(Op.PERMUTE, cut.dtype, (stored,), swap), (columns + missing, depth))
+    turned = mk(Op.PERMUTE, cut.dtype, (stored,), swap)
     if missing:
-        flat = mk(Op.SHRINK, flat.dtype, (flat,), ShrinkArg(((0, columns), (0, depth))))
-    return reshape(flat, shape)
+        flat = reshape(turned, (columns + missing, depth))
+        turned = mk(Op.SHRINK, flat.dtype, (flat,), ShrinkArg(((0, columns), (0, depth))))
+    return reshape(turned, shape)
 
 
 def _is_row_major(node: UOp) -> bool:
