@@ -33,7 +33,7 @@ def transpose_in_registers(sink: UOp) -> UOp:
     order = toposort((sink,))
     found: dict[_Lanes, dict[int, UOp]] = {}
     for node in order:
-        if node.op is Op.VECTORIZE and all(s.op is Op.LOAD for s in node.src):
+        if node.op is Op.VECTORIZE and all(s.op is Op.LOAD for s in node.src) and not _is_broadcast(node):
             gathered = _lanes(node)
             if gathered is not None:
                 found.setdefault(gathered[0], {})[gathered[1]] = node
@@ -51,6 +51,11 @@ def transpose_in_registers(sink: UOp) -> UOp:
                 group = [vectors[first + i] for i in range(width)]
                 new.update(zip(group, _columns(group[0], width)))
     return sink.substitute(new) if new else sink
+
+
+def _is_broadcast(node: UOp) -> bool:
+    """Whether all lanes are one element: a broadcast from memory is one instruction, and needs no exchange."""
+    return all(s is node.src[0] for s in node.src)
 
 
 def _lanes(node: UOp) -> tuple[_Lanes, int] | None:

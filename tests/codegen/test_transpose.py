@@ -12,7 +12,7 @@ from gradlet.base.dtype import DType, dtypes
 from gradlet.codegen import pipeline
 from gradlet.device.common.llvm import emit_assembly
 from gradlet.graph.program import LinearProgram
-from gradlet.ops.op import Op, OptKind
+from gradlet.ops.op import KernelArg, Op, Opt, OptKind
 from gradlet.optimize import heuristic
 from gradlet.render.llvmir import render
 from gradlet.target.target import AVX2, AVX512, NEON, SSE, Target
@@ -42,6 +42,15 @@ def test_tiles_are_transposed_in_registers(rows: int, columns: int, dtype: DType
     program = check_linear(transposition(rows, columns, dtype), target)
     assert any(n.op is Op.SHUFFLE for n in program.uops)
     assert scalar_loads(program) == 0
+
+
+@TARGETS
+def test_neighbours_that_are_broadcast_are_no_rows(target: Target) -> None:
+    """The weights of a filter's taps: each is broadcast from memory, which is one instruction."""
+    opts = (Opt(OptKind.VECTORIZE, 1, 16), Opt(OptKind.UNROLL, 2, 8))
+    kernel = kernels.matmul(6, 32, 8)
+    program = check_linear(kernel, target, kernel.sink.replace(arg=KernelArg("product", opts)))
+    assert not any(n.op is Op.SHUFFLE for n in program.uops)
 
 
 def test_what_has_no_tile_stays_right() -> None:
