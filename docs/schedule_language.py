@@ -22,7 +22,7 @@ from gradlet.device.cpu.target import available_cores, host_target
 from gradlet.engine.compile import get_kernel
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, ParamArg, RangeArg, ReduceArg
-from gradlet.optimize.actions import apply
+from gradlet.optimize.actions.language import apply
 from gradlet.optimize.analysis import KernelFacts
 from gradlet.optimize.opttext import parse_opts
 from gradlet.runtime.buffer import Buffer

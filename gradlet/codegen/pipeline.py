@@ -24,7 +24,8 @@ from gradlet.graph.passes import Observer, Pass, Pipeline
 from gradlet.graph.program import LinearProgram
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AxisKind, KernelArg, Op, Stage
-from gradlet.optimize import actions, cost, heuristic
+from gradlet.optimize import cost, heuristic
+from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import range_size, size_bound
 from gradlet.optimize.opttext import opts_for
 from gradlet.rules.sets import INDEX_MATH

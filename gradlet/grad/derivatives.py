@@ -488,6 +488,7 @@ NOT_DIFFERENTIABLE: Final[dict[Op, str]] = {
     Op.DETACH: "stops gradients on purpose",
     Op.DERIVATIVE: "has a derivative of its own, see grad/custom",
     Op.BITCAST: "bits, not values",
+    Op.DOT: "integers",
     Op.IDIV: "integers",
     Op.MOD: "integers",
     Op.AND: "bits",

@@ -168,6 +168,17 @@ class QuantizedWeight:
     """
 
     def __init__(self, type: str, shape: tuple[int, int], blocks: Blocks) -> None:
+        if not isinstance(type, str) or type not in TYPES:
+            raise ArgumentError(f"QuantizedWeight: unknown type {type!r}; use one of: {', '.join(TYPES)}")
+        if not isinstance(blocks, Blocks):
+            raise ArgumentError(f"QuantizedWeight: blocks is {blocks!r}; make weights with from_gguf_blocks")
+        if (
+            not isinstance(shape, tuple)
+            or len(shape) != 2
+            or not all(isinstance(n, int) for n in shape)
+            or min(shape) < 1
+        ):
+            raise ShapeError(f"QuantizedWeight: shape {shape!r} is not (rows, columns)")
         self.type, self.shape = type, shape
         self._kind = TYPES[type]
         rows, columns = shape

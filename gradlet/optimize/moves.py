@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Opt, OptKind, PrefetchDetail, StageDetail, Tail
-from gradlet.optimize import actions
+from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import KernelFacts, range_size, size_bound
 from gradlet.target.target import Target
 

@@ -305,7 +305,7 @@ def why_no_blocks(planner: Planner, kernels: Sequence[Kernel], values: dict[UOp,
         lanes = planner.lanes(kernels)
         cuts = [
             cuts
-            for cuts in candidates(loops, planner.target.cores)
+            for cuts in candidates(loops, planner.enough_blocks(kernels, values))
             if not any(cut.atom in lanes and cut.inner < MIN_LANES for cut in cuts)
         ]
         short = Refusal("region", Reason.NO_CUT, axes_words(axis_sizes(planner, kernels, shared)))

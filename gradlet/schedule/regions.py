@@ -94,15 +94,19 @@ class Planner:
         loops = [(a, sizes[a]) for a in self.nesting(kernels) if a in shared and sizes[a] > 1]
         best: Plan | None = None
         lanes = self.lanes(kernels)
-        handed_on = peak([v for v in values.values() if not v.stored], len(kernels))
-        fitting = 2 * -(-handed_on // max(1, self.target.scratch_bytes))
-        for cuts in candidates(loops, max(fitting, self.target.cores * ENOUGH_BLOCKS)):
+        for cuts in candidates(loops, self.enough_blocks(kernels, values)):
             if any(cut.atom in lanes and cut.inner < MIN_LANES for cut in cuts):
                 continue
             made = self._priced(kernels, list(values.values()), cuts, sizes)
             if made is not None and (best is None or self._with_waiting(made) < self._with_waiting(best)):
                 best = made
         return best
+
+    def enough_blocks(self, kernels: Sequence[Kernel], values: dict[UOp, Value]) -> int:
+        """How many blocks to try at most: some for every core, and as many as let what is handed on fit the scratch."""
+        handed_on = peak([v for v in values.values() if not v.stored], len(kernels))
+        fitting = 2 * -(-handed_on // max(1, self.target.scratch_bytes))
+        return max(fitting, self.target.cores * ENOUGH_BLOCKS)
 
     def _with_waiting(self, plan: Plan) -> int:
         """The time of a plan where cores wait for the last of few blocks; plain kernels are priced without."""

@@ -9,7 +9,7 @@ from gradlet.codegen.loops import merge_adjacent, nest_of, separate
 from gradlet.codegen.pipeline import lower
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, Opt, OptKind
-from gradlet.optimize.actions import apply
+from gradlet.optimize.actions.language import apply
 from gradlet.optimize.analysis import kernel_ranges
 from gradlet.target.target import AVX512
 from tests.codegen import kernels

@@ -14,7 +14,7 @@ import pytest
 from gradlet.codegen import pipeline
 from gradlet.graph.evaluate import run_linear
 from gradlet.ops.op import KernelArg
-from gradlet.optimize.actions import apply
+from gradlet.optimize.actions.language import apply
 from gradlet.optimize.opttext import parse_opts
 from gradlet.target.target import AVX2, AVX512, NEON, Target
 

@@ -9,7 +9,7 @@ import pytest
 
 from gradlet.base.errors import ArgumentError
 from gradlet.ops.op import OptKind, Tail
-from gradlet.optimize.actions import apply
+from gradlet.optimize.actions.language import apply
 from gradlet.optimize.opttext import parse_opts
 from gradlet.target.target import AVX2, NVPTX
 from tests.codegen import kernels

@@ -16,7 +16,7 @@ from gradlet.codegen import pipeline
 from gradlet.graph.node import UOp
 from gradlet.graph.passes import Pass
 from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, PrefetchDetail, StageDetail, Tail
-from gradlet.optimize.actions import apply
+from gradlet.optimize.actions.language import apply
 from gradlet.optimize.analysis import affine, kernel_ranges, make_range, never_meet
 from gradlet.target.target import AVX512, NVPTX
 from tests.codegen import kernels

@@ -8,7 +8,8 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.settings import scope
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op, Opt, OptKind, Tail
-from gradlet.optimize import actions, heuristic
+from gradlet.optimize import heuristic
+from gradlet.optimize.actions import language as actions
 from gradlet.optimize.cost import Cost, estimate
 from gradlet.target.target import AVX2, AVX512, NVPTX
 from tests.codegen import kernels

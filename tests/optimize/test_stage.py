@@ -14,7 +14,7 @@ from gradlet.codegen import pipeline
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import AxisKind, KernelArg, Op
-from gradlet.optimize.actions import apply
+from gradlet.optimize.actions.language import apply
 from gradlet.optimize.opttext import parse_opts
 from gradlet.runtime.device import Device
 from gradlet.target.target import AVX2, AVX512, NVPTX

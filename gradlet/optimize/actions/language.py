@@ -1,0 +1,68 @@
+"""The schedule actions of one kernel: `apply` rewrites its ranges as `Opt`s say, or refuses with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from gradlet.graph.node import UOp
+from gradlet.ops.op import KernelArg, Opt, OptKind
+from gradlet.optimize.actions.accumulate import accumulate
+from gradlet.optimize.actions.parallel import parallel
+from gradlet.optimize.actions.prefetch import prefetch
+from gradlet.optimize.actions.refusal import refusal
+from gradlet.optimize.actions.reorder import reorder
+from gradlet.optimize.actions.split import split
+from gradlet.optimize.actions.stage import stage
+from gradlet.optimize.actions.stream import stream
+from gradlet.optimize.analysis import KernelFacts
+from gradlet.target.target import Target
+
+ROOT: Final = -1  # as a level of STAGE: outside of all loops
+Action = Callable[[KernelFacts, UOp, Opt, Target], UOp]
+
+# One row a word of the language. Each gets the kernel, the range that the opt names, and either returns the kernel
+# after the action or refuses with the reason.
+ACTIONS: Final[dict[OptKind, Action]] = {
+    OptKind.SPLIT: split,
+    OptKind.UNROLL: split,
+    OptKind.VECTORIZE: split,
+    OptKind.THREAD: split,
+    OptKind.GROUP: split,
+    OptKind.FAR: split,
+    OptKind.PREFETCH: prefetch,
+    OptKind.STREAM: stream,
+    OptKind.REORDER: reorder,
+    OptKind.PARALLEL: parallel,
+    OptKind.ACCUMULATE: accumulate,
+    OptKind.STAGE: stage,
+}
+
+
+def apply(sink: UOp, opts: Iterable[Opt], target: Target) -> UOp:
+    """The kernel with its ranges rewritten by every opt in order; the opts are kept in the SINK.
+
+    A split keeps the range's number for the outer part and gives the inner part the next free number.
+
+    Raises:
+        ArgumentError: an opt that this kernel does not allow, with the reason.
+    """
+    opts = tuple(opts)
+    for opt in opts:
+        sink = apply_one(sink, opt, target)
+    return sink.replace(arg=KernelArg(sink.arg.name, opts))
+
+
+def apply_one(sink: UOp, opt: Opt, target: Target) -> UOp:
+    """The kernel after one opt.
+
+    Raises:
+        ArgumentError: the kernel does not allow it.
+    """
+    facts = KernelFacts(sink)
+    loop = facts.by_number(opt.axis)
+    if opt.kind is OptKind.STAGE and opt.axis == ROOT:
+        raise refusal(opt, "copies that all cores share are a launch stage of the scheduler")
+    if loop is None:
+        raise refusal(opt, f"the kernel has no range {opt.axis}")
+    return ACTIONS[opt.kind](facts, loop, opt, target)
