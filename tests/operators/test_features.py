@@ -13,7 +13,7 @@ from gradlet.device.cpu.target import runnable
 from tests.operators.case import Case, check
 from tests.operators.test_operators import CASES
 
-STEP = 80  # of so many cases one runs always, the others in the slow run
+STEP = 240  # of so many cases one runs always, the others in the slow run
 
 
 def _runs() -> list[Any]:

@@ -80,7 +80,11 @@ SMALL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SMALL)
+# The rest in the slow run: a compilation for every opt.
+QUICK = ("elementwise", "in place", "matmul")
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SMALL])
 def test_each_opt_alone_compiles(name: str) -> None:
     kernel = SMALL[name]()
     for opt in single_opts(kernel.sink):
