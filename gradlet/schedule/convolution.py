@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import MOVEMENT, AxesArg, Op, PadArg, ReduceAxesArg, ShrinkArg, StrideArg, WindowArg
 from gradlet.schedule import moves
@@ -75,7 +76,7 @@ def _staged(node: UOp, target: Target) -> UOp | None:
         roles = Roles(axes[which] & axes[1 - which], reduced)
         image = views[which]
         turned = [axis for place in image.places for axis, step in place.terms if step < 0]
-        if not reduced.issuperset(turned):
+        if not reduced.issuperset(turned) or (turned and STRICT_FLOAT.value):  # they would be added last to first
             continue
         image = image._replace(places=tuple([_forward(place, image.shape) for place in image.places]))
         cut = _cut_apart(image, roles)
@@ -99,6 +100,8 @@ def _staged(node: UOp, target: Target) -> UOp | None:
 
 def _in_parts(node: UOp, target: Target) -> UOp:
     """A sum over more pixels than a strip of channels has in the second cache, as partial sums and their sum."""
+    if STRICT_FLOAT.value:
+        return node
     product = node.src[0]
     depth = prod(product.shape[axis] for axis in node.arg.axes)
     strip = target.lanes(product.dtype) * _strip_vectors(target) * product.dtype.itemsize

@@ -98,6 +98,24 @@ def test_each_opt_alone_compiles(name: str) -> None:
             assert "has no range" in str(error) or "is not possible here" in str(error)
 
 
+def test_in_strict_mode_no_opt_changes_the_order_of_a_sum() -> None:
+    product, columns = kernels.matmul(5, 9, 8), kernels.conv2d(1, 2, 2, 5)
+    words = (Opt(OptKind.VECTORIZE, 2, 4), Opt(OptKind.GROUP, 2, 4), Opt(OptKind.FAR, 2, 4))
+    words += (
+        Opt(OptKind.ACCUMULATE, 2, 4),
+        Opt(OptKind.UNROLL, 2, 3, Tail.BALANCE),
+        Opt(OptKind.SPLIT, 2, 3, Tail.PEEL),
+    )
+    for opt in words:
+        apply(product.sink, [opt], AVX512)
+        with scope(STRICT_FLOAT=1):
+            refused(product.sink, opt, "order of the elements")
+    reduced = max(r.arg.number for r in kernel_ranges(columns.sink))
+    with scope(STRICT_FLOAT=1):
+        refused(columns.sink, Opt(OptKind.REORDER, reduced, 0), "order of the elements")
+        apply(product.sink, [Opt(OptKind.UNROLL, 2, 4), Opt(OptKind.VECTORIZE, 1, 9)], AVX512)
+
+
 def refused(sink: UOp, opt: Opt, reason: str, target: object = AVX512) -> None:
     with pytest.raises(ArgumentError, match=reason):
         apply(sink, [opt], target)  # type: ignore[arg-type]

@@ -69,6 +69,13 @@ def test_results_are_rounded_step_by_step() -> None:
     np.testing.assert_allclose(relaxed[0], strict[0], rtol=1e-4, atol=1e-6)
 
 
+def _gradients(x: Tensor) -> tuple[Tensor, ...]:
+    """Of a convolution whose sum over pixels is long enough to be cut into parts, and whose sums could be pulled."""
+    image, weight = x[:60, :150].reshape(1, 1, 60, 150).repeat(1, 2, 2, 2), x[:16, :18].reshape(16, 2, 3, 3)
+    result = image.conv2d(weight)
+    return tuple(result.gradient(image, weight, gradient=(result.detach() * 0.5)))
+
+
 STRICT = {
     "sum": lambda x: x.sum(),
     "row sums": lambda x: x.sum(1),
@@ -77,6 +84,8 @@ STRICT = {
     "matmul": lambda x: x @ x[:31].T,
     "transposed matmul": lambda x: x.T @ x,
     "convolution": lambda x: x[:36, :100].reshape(4, 9, 10, 10).conv2d(x[:9, :36].reshape(4, 9, 3, 3)[:, :, :, :2]),
+    "gradient of a weight": lambda x: _gradients(x)[1],
+    "gradient of an image": lambda x: _gradients(x)[0],
     "running sum": lambda x: x.cumsum(1),
     "variance": lambda x: x.var(1),
     "layer norm": lambda x: x.layernorm(),

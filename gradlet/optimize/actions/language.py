@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
-from gradlet.ops.op import KernelArg, Opt, OptKind
+from gradlet.graph.numeric import in_order
+from gradlet.ops.op import KernelArg, Opt, OptKind, Tail
 from gradlet.optimize.actions.accumulate import accumulate
 from gradlet.optimize.actions.parallel import parallel
 from gradlet.optimize.actions.prefetch import prefetch
@@ -38,6 +40,8 @@ ACTIONS: Final[dict[OptKind, Action]] = {
     OptKind.STAGE: stage,
 }
 
+_IN_PARTS: Final = (OptKind.VECTORIZE, OptKind.GROUP, OptKind.FAR, OptKind.ACCUMULATE)  # of a reduce range
+
 
 def apply(sink: UOp, opts: Iterable[Opt], target: Target) -> UOp:
     """The kernel with its ranges rewritten by every opt in order; the opts are kept in the SINK.
@@ -65,4 +69,15 @@ def apply_one(sink: UOp, opt: Opt, target: Target) -> UOp:
         raise refusal(opt, "copies that all cores share are a launch stage of the scheduler")
     if loop is None:
         raise refusal(opt, f"the kernel has no range {opt.axis}")
+    if STRICT_FLOAT.value and _changes_order(facts, loop, opt):
+        raise refusal(opt, "STRICT_FLOAT=1 adds and multiplies floats in the order of the elements")
     return ACTIONS[opt.kind](facts, loop, opt, target)
+
+
+def _changes_order(facts: KernelFacts, loop: UOp, opt: Opt) -> bool:
+    """Whether an opt lets a reduction take its elements in another order, or in parts."""
+    closing = [n for n in facts.reduces if loop in n.src[1:] and in_order(n.arg.op, n.dtype)]
+    if opt.kind is OptKind.REORDER:
+        return any(len(n.src) > 2 for n in closing)
+    in_parts = opt.kind in _IN_PARTS or opt.tail in (Tail.BALANCE, Tail.PEEL)
+    return in_parts and bool(closing)
