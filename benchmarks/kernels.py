@@ -2,7 +2,6 @@
 
     python benchmarks/kernels.py --peers PEERS_PYTHON                        everything, one thread and all cores
     python benchmarks/kernels.py --peers PEERS_PYTHON --only gemm,conv_3x3   names, or how they begin
-    python benchmarks/kernels.py --compile                                   only what compiling the kernels takes
 
 Each framework is a process of its own, rounds are interleaved, results compared first; harness.py has the guards. A
 ratio is gradlet's time by that of the fastest peer, of medians and of minima; a row meets its goal with the median.
@@ -11,17 +10,11 @@ ratio is gradlet's time by that of the fastest peer, of medians and of minima; a
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import shutil
-import statistics
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import harness
 from harness import MeasurementError, Quiet, Row, Worker, measure, milliseconds, rate
 
 TORCH = ("torch",)
@@ -146,68 +139,6 @@ def scaling(verdicts: Sequence[Verdict]) -> str:
     return "Speed-up by all cores, of minima: " + "; ".join(gains) + "." if gains else ""
 
 
-COMPILE = """
-import json, statistics, sys, time
-sys.path.insert(0, HERE)
-import catalog, frameworks
-from gradlet.device.cpu import runtime
-
-spent = {"compile": [], "load": [], "names": []}
-
-def compile(self, program):
-    begin = time.perf_counter()
-    code = original(self, program)
-    spent["compile"].append(time.perf_counter() - begin)
-    spent["names"].append(program.name)
-    return code
-
-def load(code, names):
-    begin = time.perf_counter()
-    loaded = link(code, names)
-    spent["load"].append(time.perf_counter() - begin)
-    return loaded
-
-original, runtime.CpuBackend.compile = runtime.CpuBackend.compile, compile
-link, runtime.load = runtime.load, load
-api = frameworks.TensorApi("gradlet")
-for name in NAMES:
-    try:
-        catalog.CASES[name]().build(api)()
-    except Exception as error:
-        print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
-print(json.dumps(spent))
-"""
-
-
-def compile_time(names: Sequence[str]) -> str:
-    """What making machine code of the rows' kernels takes, and finding it again in the cache."""
-    folder = tempfile.mkdtemp(prefix="bench-cache-")
-    code = COMPILE.replace("HERE", repr(str(harness.HERE))).replace("NAMES", repr(list(names)))
-    environment = {k: v for k, v in os.environ.items() if k not in ("DEBUG", "SPEC", "BEAM", "CACHE")}
-    environment |= {"DEV": "CPU", "XDG_CACHE_HOME": folder, "PYTHONPATH": str(harness.HERE.parent), "NUM_THREADS": "1"}
-    try:
-        runs = []
-        for _ in range(2):
-            done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-            if done.returncode:
-                return f"failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
-            runs.append(json.loads(done.stdout.splitlines()[-1]))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    cold, warm = runs
-    slowest = sorted(zip(cold["compile"], cold["names"], strict=True), reverse=True)[:3]
-    found = [a + b for a, b in zip(warm["compile"], warm["load"], strict=True)]
-    compiling, loading = ([1e3 * x for x in seconds] for seconds in (cold["compile"], warm["load"]))
-    again = [1e3 * x for x in found]
-    names_of_slowest = ", ".join(f"{name} {1e3 * seconds:.0f}" for seconds, name in slowest)
-    return (
-        f"{len(compiling)} kernels. Render and LLVM: median {statistics.median(compiling):.1f} ms (goal 40), largest "
-        f"{max(compiling):.1f} ms (goal 80): {names_of_slowest}. Linking an object: median "
-        f"{statistics.median(loading):.2f} ms (goal 0.3); rendering, finding and linking it when cached: median "
-        f"{statistics.median(again):.2f} ms, largest {max(again):.2f} ms."
-    )
-
-
 def chosen(prefixes: str) -> list[str]:
     """Rows whose name is one of these or begins with one."""
     wanted = tuple(p for p in prefixes.split(",") if p)
@@ -261,16 +192,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default 5)")
     both = sorted({1, len(os.sched_getaffinity(0))})
     parser.add_argument("--threads", default=",".join(map(str, both)), help="thread counts (default: 1 and all cores)")
-    parser.add_argument("--compile", action="store_true", help="measure only what compiling takes")
     parsed = parser.parse_args()
     names = chosen(parsed.only)
     if not names:
         parser.error(f"no row is called {parsed.only}")
-    if not parsed.compile:
-        threads = [int(n) for n in parsed.threads.split(",")]
-        print(run_table(parsed.peers, names, threads, parsed.rounds, parsed.without.split(",")))
-    if parsed.compile or not parsed.only:
-        print(f"\n{compile_time(names)}")
+    threads = [int(n) for n in parsed.threads.split(",")]
+    print(run_table(parsed.peers, names, threads, parsed.rounds, parsed.without.split(",")))
 
 
 if __name__ == "__main__":

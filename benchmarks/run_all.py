@@ -102,11 +102,14 @@ def main() -> None:
     )
     rows = kernels.chosen(parsed.only)
     table = kernels.run_table(parsed.peers, rows, common["threads"], min(parsed.rounds, 5))
-    table += f"\n\n{kernels.compile_time(rows)}"
     ops = harness.run_table(argparse.Namespace(only=list(cases.OPS), **common))
     steps = harness.run_table(argparse.Namespace(only=list(cases.STEPS), **common))
     sections = [
         ("Kernels and models beside the best of every library (`benchmarks/kernels.py`)", KERNELS + table),
+        (
+            "What a kernel costs before it runs (`benchmarks/kernel_compile.py`)",
+            f"```\n{output_of('kernel_compile.py')}\n```",
+        ),
         ("Operators (`benchmarks/ops.py`)", ops),
         ("Training steps (`benchmarks/steps.py`)", steps),
         ("How programs are cut into kernels (`benchmarks/fusion.py --check --time`)", fusion()),

@@ -19,7 +19,7 @@ os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_
 # as level 3 does on such code.
 CODEGEN_LEVEL: Final = 1
 # Addresses are in final form too: sums that loops share stand outside them. Loop strength reduction took a quarter of
-# all time here (nine tenths for strided convolutions) and made no kernel faster. The option holds for the process.
+# all time here (nine tenths for strided convolutions); products were as fast without. The option holds for the process.
 OPTIONS: Final = ("-disable-lsr",)
 
 
