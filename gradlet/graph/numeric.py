@@ -16,8 +16,7 @@ import numpy as np
 
 from gradlet.base.dtype import DType, accumulator, dtypes
 from gradlet.base.floatformat import FORMATS, FloatFormat
-from gradlet.base.settings import STRICT_FLOAT
-from gradlet.ops.op import Op, identity_element
+from gradlet.ops.op import Op, adds_in_order, identity_element
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -189,21 +188,16 @@ def partial(op: Op, dtype: DType, array: Array, axes: tuple[int, ...], keepdims:
     wide = carried_type(accumulator(dtype.scalar))
     initial = np.array(identity_element(op, dtype), wide)
     ufunc = _reducer(op, dtype)
-    if in_order(op, dtype):
+    if adds_in_order(op, dtype):
         return _one_by_one(ufunc, array.astype(wide, copy=False), initial, axes, keepdims)
     return np.asarray(ufunc.reduce(array, axis=axes, dtype=wide, keepdims=keepdims, initial=initial))
 
 
 def following(op: Op, dtype: DType, total: Array, array: Array, axes: tuple[int, ...]) -> Array:
     """`partial` of an array whose elements come after those that `total` holds; `axes` stay, with size 1."""
-    if in_order(op, dtype):
+    if adds_in_order(op, dtype):
         return _one_by_one(_reducer(op, dtype), array.astype(total.dtype, copy=False), total, axes, True)
     return combine(op, dtype, total, partial(op, dtype, array, axes, True))
-
-
-def in_order(op: Op, dtype: DType) -> bool:
-    """Whether a reduction must go element by element: the order of sums and products of floats in strict mode."""
-    return bool(STRICT_FLOAT.value) and dtype.is_float and op in (Op.ADD, Op.MUL)
 
 
 def _one_by_one(ufunc: np.ufunc, array: Array, start: Array, axes: tuple[int, ...], keepdims: bool) -> Array:

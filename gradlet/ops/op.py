@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from gradlet.base.dtype import DType
+from gradlet.base.settings import STRICT_FLOAT
 
 
 class Op(IntEnum):
@@ -564,6 +565,11 @@ def identity_element(op: Op, dtype: DType) -> Any:
     if op is Op.MUL:
         return 1
     return dtype.min if op is Op.MAX else dtype.max
+
+
+def adds_in_order(op: Op, dtype: DType) -> bool:
+    """Whether a reduction must go element by element: the order of sums and products of floats in strict mode."""
+    return bool(STRICT_FLOAT.value) and dtype.is_float and op in (Op.ADD, Op.MUL)
 
 
 def batch_axes(arg: GatherArg | ScatterArg | None) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Op, Opt, Tail
+from gradlet.ops.op import AxisKind, Op, Opt, Tail, adds_in_order
 from gradlet.optimize import contraction, streams, tiles, words
 from gradlet.optimize.analysis import (
     HEAVY,
@@ -106,7 +105,7 @@ def _weight(facts: KernelFacts, plan: Plan, node: UOp) -> int:
 
 def _row_range(facts: KernelFacts, plan: Plan, reduce: UOp, inside: Sequence[Access]) -> UOp | None:
     """The reduce range along which this REDUCE's loads are mostly contiguous, if lanes pay there."""
-    if STRICT_FLOAT.value and reduce.dtype.is_float and reduce.arg.op in (Op.ADD, Op.MUL):
+    if adds_in_order(reduce.arg.op, reduce.dtype):
         return None
     best, best_score = None, 0
     for loop in reduce.src[1:]:

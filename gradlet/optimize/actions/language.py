@@ -7,8 +7,7 @@ from typing import Final
 
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
-from gradlet.graph.numeric import in_order
-from gradlet.ops.op import KernelArg, Opt, OptKind, Tail
+from gradlet.ops.op import KernelArg, Opt, OptKind, Tail, adds_in_order
 from gradlet.optimize.actions.accumulate import accumulate
 from gradlet.optimize.actions.parallel import parallel
 from gradlet.optimize.actions.prefetch import prefetch
@@ -76,7 +75,7 @@ def apply_one(sink: UOp, opt: Opt, target: Target) -> UOp:
 
 def _changes_order(facts: KernelFacts, loop: UOp, opt: Opt) -> bool:
     """Whether an opt lets a reduction take its elements in another order, or in parts."""
-    closing = [n for n in facts.reduces if loop in n.src[1:] and in_order(n.arg.op, n.dtype)]
+    closing = [n for n in facts.reduces if loop in n.src[1:] and adds_in_order(n.arg.op, n.dtype)]
     if opt.kind is OptKind.REORDER:
         return any(len(n.src) > 2 for n in closing)
     in_parts = opt.kind in _IN_PARTS or opt.tail in (Tail.BALANCE, Tail.PEEL)
