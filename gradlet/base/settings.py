@@ -89,7 +89,8 @@ SPEC = Setting("SPEC", 0, "1 checks the graph between every two passes", allowed
 NOOPT = Setting("NOOPT", 0, "1 turns the kernel heuristic off: plain loops", "codegen", allowed=range(2))
 OPTS = Setting("OPTS", "", "schedules by hand: `SPLIT(range 1, 16, MASK), PARALLEL(range 0)` for every kernel, or for "
                "some by name, `NAME: ...; NAME: ...`; the heuristic chooses for the others", "codegen")  # fmt: skip
-NUM_THREADS = Setting("NUM_THREADS", 0, "threads of the CPU device; 0 means all available cores", "runtime",
+NUM_THREADS = Setting("NUM_THREADS", 0, "threads of the CPU device; 0 means all cores that the process may use",
+                      "runtime",
                       allowed=range(1025))  # fmt: skip
 STRICT_FLOAT = Setting("STRICT_FLOAT", 0, "1 allows only bit-exact floating point rewrites", "codegen",
                        allowed=range(2))  # fmt: skip

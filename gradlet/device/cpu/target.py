@@ -10,6 +10,7 @@ from functools import cache
 from gradlet.base import settings
 from gradlet.base.errors import DeviceError
 from gradlet.device.cpu import facts
+from gradlet.device.cpu.quota import quota_cores
 from gradlet.target.target import AVX2, AVX512, NEON, SSE, Target, by_name, scratch_of
 
 # What a processor must report to run the code of each level (`x86-64-v4` and `x86-64-v3`), beside the one before.
@@ -32,10 +33,15 @@ def host_target() -> Target:
 
 
 def usable_cores() -> int:
-    """Threads that the CPU device uses: NUM_THREADS, else the cores this process may run on."""
+    """Threads that the CPU device uses: NUM_THREADS, else as many cores as this process may use all the time."""
     asked = int(settings.NUM_THREADS)
     available = available_cores()
-    return min(asked, available) if asked else available
+    return min(asked, available) if asked else min(available, _quota() or available)
+
+
+@cache
+def _quota() -> int | None:
+    return quota_cores()
 
 
 def available_cores() -> int:

@@ -16,7 +16,7 @@ from gradlet.base.settings import scope
 from gradlet.device.common import llvm
 from gradlet.device.cpu import runtime
 from gradlet.device.cpu.jit import load
-from gradlet.device.cpu.target import available_cores, cache_sizes, host_target, runnable
+from gradlet.device.cpu.target import available_cores, cache_sizes, host_target, runnable, usable_cores
 from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import AxisKind
 from gradlet.runtime import diskcache
@@ -166,7 +166,7 @@ def test_the_registry_opens_this_backend() -> None:
 def test_the_host_target_knows_this_machine() -> None:
     target = host_target()
     assert target.name == runnable()[0]
-    assert target.cores == available_cores()
+    assert target.cores == usable_cores()
     assert target.l1_bytes <= target.l2_bytes <= target.llc_bytes
     assert all(size >= 0 for size in cache_sizes())
 
