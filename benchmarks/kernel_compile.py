@@ -30,6 +30,7 @@ from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
 from gradlet.codegen.launch import lower_launch
 from gradlet.device.common import llvm
+from gradlet.device.cpu.plan import launch_plan
 from gradlet.device.cpu.runtime import CpuBackend, link
 from gradlet.device.cpu.target import host_target
 from gradlet.engine import compile as engine_compile
@@ -284,7 +285,7 @@ def measure(row: str, ast: UOp, target: Target, runs_here: bool, rounds: int) ->
         linking = cached = 0.0
         if runs_here:
             loaded.append(None)
-            loaded[-1], linking = timed(lambda: link(code, program))
+            loaded[-1], linking = timed(lambda: link(code, launch_plan(program)))
             backend = CpuBackend("CPU")
             if diskcache.get(backend.cache_name(source)) is None:
                 diskcache.put(backend.cache_name(source), code)

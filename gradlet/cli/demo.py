@@ -201,7 +201,7 @@ class Trainer:
             f"heaviest kernel [bold]{kernel.name}[/]: {human_count(kernel.flops)}FLOP in {human_seconds(seconds)}, "
             f"{giga_per_second(kernel.flops, seconds):.1f} GFLOP/s; some of its code:"
         )
-        lines = Device[call.device].render(kernel.linear).splitlines()
+        lines = Device[call.device].render(kernel.lowered()).splitlines()
         for line in inner_loop(lines, 12):
             console.print(f"  {line}"[: console.width], style="dim", markup=False)
         console.print(f"  ({len(lines)} lines in all, DEBUG=4 prints them)", style="dim")
@@ -220,7 +220,7 @@ def heaviest_call(step: Any) -> tuple[Any, list[Any]] | None:
     if not captures:
         return None
     program = captures[-1].program
-    calls = [call for call in program.calls if getattr(call.kernel, "linear", None) is not None]
+    calls = [call for call in program.calls if hasattr(call.kernel, "lowered")]
     if not calls:
         return None
     call = max(calls, key=lambda call: call.kernel.flops)

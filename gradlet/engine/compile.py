@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gradlet.base import settings
-from gradlet.codegen import pipeline
-from gradlet.codegen.launch import lower_launch
-from gradlet.engine import report
+from gradlet.base import events, settings
+from gradlet.engine import programs, report
 from gradlet.graph.launch import is_launch
 from gradlet.graph.node import UOp
 from gradlet.graph.program import AnyProgram
@@ -41,11 +39,16 @@ class CompiledKernel:
     name: str
     flops: int
     bytes: int
-    linear: AnyProgram
+    ast: UOp
+    device: str
     program: Any
 
     def run(self, buffers: Sequence[Buffer], values: Sequence[int], wait: bool) -> float | None:
         return self.program(buffers, values, wait)  # type: ignore[no-any-return]
+
+    def lowered(self) -> AnyProgram:
+        """The instructions behind the machine code, to look at: code generation does the same again."""
+        return lower_kernel(self.ast, self.device)
 
 
 @dataclass(frozen=True)
@@ -82,17 +85,39 @@ def get_kernel(ast: UOp, device: str) -> Kernel:
 
 
 def build_kernel(ast: UOp, device: str) -> Kernel:
-    """Lower and compile one kernel, or one launch of several, showing each step that DEBUG asks for."""
-    backend = Device[device]
+    """A kernel, or a launch of several: recalled from disk, else compiled, showing what DEBUG asks for."""
+    backend: Any = Device[device]
     if settings.BEAM:
         from gradlet.engine import beam  # only a search pays for it
 
         ast = beam.scheduled(ast, device)
     if getattr(backend, "interprets", False):
         return InterpretedKernel(ast.arg.name, 0, 0, ast, backend)
-    lower = lower_launch if is_launch(ast.arg) else pipeline.lower
-    linear: AnyProgram = lower(ast, backend.target, report.pass_observers())
+    if not (settings.CACHE and getattr(backend, "recalls", False)):
+        linear = lower_kernel(ast, device)
+        report.show_lowering(ast, linear, backend)
+        program = backend.load(linear.name, backend.compile(linear), linear)
+        return CompiledKernel(linear.name, linear.flops, linear.bytes, ast, device, program)
+    entry = programs.entry_name(ast, backend.target)
+    record = programs.recall(entry) if settings.DEBUG < report.SHOWS_LOWERING else None
+    program = backend.recall(record.described) if record is not None else None
+    if record is not None and program is not None:
+        if events.active():
+            events.emit(events.CacheHit("disk", record.name))
+        return CompiledKernel(record.name, record.flops, record.bytes, ast, device, program)
+    linear = lower_kernel(ast, device)
     report.show_lowering(ast, linear, backend)
-    code = backend.compile(linear)
+    source = backend.render(linear)
+    code = backend.assemble(source, linear.name)
+    record = programs.Record(linear.name, linear.flops, linear.bytes, backend.describe(source, linear))
+    programs.remember(entry, record)
     program = backend.load(linear.name, code, linear)
-    return CompiledKernel(linear.name, linear.flops, linear.bytes, linear, program)
+    return CompiledKernel(linear.name, linear.flops, linear.bytes, ast, device, program)
+
+
+def lower_kernel(ast: UOp, device: str) -> AnyProgram:
+    """The instructions of one kernel, or of one launch of several."""
+    from gradlet.codegen import launch, pipeline  # who recalls all kernels from disk never needs them
+
+    lower = launch.lower_launch if is_launch(ast.arg) else pipeline.lower
+    return lower(ast, Device[device].target, report.pass_observers())

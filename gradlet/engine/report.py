@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gradlet.base import events, settings
 from gradlet.base.report import kernel_line, totals_line
@@ -25,6 +25,8 @@ from gradlet.target.target import Target
 if TYPE_CHECKING:
     from gradlet.engine.compile import Kernel
 
+
+SHOWS_LOWERING: Final = 3  # the least DEBUG that prints something of how a kernel is lowered
 
 _explained: Callable[[Explanation], None] | None = None
 
@@ -55,7 +57,7 @@ def explained(listener: Callable[[Explanation], None]) -> Iterator[None]:
 
 def show_lowering(ast: UOp, linear: AnyProgram, backend: Any) -> None:
     """DEBUG=3 opts and ranges, 4 code, 5 the kernel's graph and the linear program (6, passes, prints as it lowers)."""
-    if settings.DEBUG < 3:
+    if settings.DEBUG < SHOWS_LOWERING:
         return
     if isinstance(linear, LinearProgram):
         _show_kernel(ast, linear, backend.target)

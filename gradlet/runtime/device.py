@@ -50,7 +50,12 @@ class Program(Protocol):
 
 
 class Backend(Protocol):
-    """One device, opened. A backend with `interprets = True` has `run(ast, buffers, values)` in place of `compile`."""
+    """One device, opened. A backend with `interprets = True` has `run(ast, buffers, values)` in place of `compile`.
+
+    A backend with `recalls = True` keeps code on disk, and can run it again without the program it was made of: it has
+    `assemble(source, name)`, the second half of `compile`; `describe(source, program)`, the rest as plain data; and
+    `recall(described)`, a `Program` or None.
+    """
 
     name: str
     interprets: bool

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Final, Literal
 
 from gradlet.base.dtype import DType, dtypes
@@ -81,6 +82,13 @@ class Target:
     def key(self) -> str:
         """Everything about the target that machine code depends on, given the kernel's source text."""
         return f"{self.triple}/{self.cpu}/{self.features}"
+
+    @cached_property
+    def text(self) -> str:
+        """All facts, the same text for equal targets in every process."""
+        values = {row.name: getattr(self, row.name) for row in fields(self)}
+        values["native_dtypes"] = sorted(dtype.name for dtype in self.native_dtypes)
+        return repr(values)
 
     def lanes(self, dtype: DType) -> int:
         """How many values of this type fill one vector register."""

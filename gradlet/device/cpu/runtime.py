@@ -7,17 +7,17 @@ import struct
 import time
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from gradlet.base import events, settings
 from gradlet.device.common import llvm
 from gradlet.device.common.hostmemory import HostAllocator
 from gradlet.device.cpu import pool
 from gradlet.device.cpu.jit import Loaded, load
-from gradlet.device.cpu.parts import Segment, cut, kernel_segment, launch_segments
+from gradlet.device.cpu.parts import Segment, cut
+from gradlet.device.cpu.plan import LaunchPlan, launch_plan, plan_from
 from gradlet.device.cpu.target import host_target, usable_cores
-from gradlet.graph.program import AnyProgram, LinearProgram
-from gradlet.render.llvmlaunch import entries_name, render, stage_name
+from gradlet.graph.program import AnyProgram
 from gradlet.runtime import diskcache
 from gradlet.runtime.buffer import Buffer
 from gradlet.target.target import Target
@@ -78,25 +78,17 @@ class _Words:
 class CpuProgram:
     """A loaded kernel, or a launch of several. Calling it runs it to its end."""
 
-    def __init__(self, loaded: Loaded, program: AnyProgram) -> None:
+    def __init__(self, loaded: Loaded, plan: LaunchPlan) -> None:
         self._loaded = loaded  # the code lives as long as this
-        if isinstance(program, LinearProgram):
-            self._grid = program.grid
-            segments = [[kernel_segment(program)]]
-            variables = len(program.variables)
-        else:
-            self._grid = 1
-            segments = launch_segments(program)
-            variables = program.variables
+        self._grid = plan.grid
         # This runs all blocks of all stages.
-        address = loaded.addresses[program.name]
+        address = loaded.addresses[plan.name]
         self._function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
         self._stages = [
-            _Stage(loaded.addresses[name], stage)
-            for name, stage in zip(stage_functions(program), segments, strict=True)
+            _Stage(loaded.addresses[name], segments) for name, segments in zip(plan.stages, plan.segments, strict=True)
         ]
         self._is_small = all(stage.is_small for stage in self._stages)
-        self._count = len(program.params) + variables
+        self._count = plan.words
         self._pack = struct.Struct(f"<{self._count}q").pack_into
         # Each launch takes words nobody else uses: several Python threads may run the same kernel.
         self._idle: list[_Words] = []
@@ -130,18 +122,9 @@ class CpuProgram:
             pool.pool_of(threads).run_stages(words.address)
 
 
-def stage_functions(program: AnyProgram) -> list[str]:
-    """The functions that threads share the blocks of, one a stage."""
-    if isinstance(program, LinearProgram):
-        return [program.name]
-    return [stage_name(program, number) for number in range(len(program.stages))]
-
-
-def link(code: bytes, program: AnyProgram) -> Loaded:
+def link(code: bytes, plan: LaunchPlan) -> Loaded:
     """The functions of a kernel or a launch, in this process."""
-    if isinstance(program, LinearProgram):
-        return load(code, (program.name,))
-    return load(code, (program.name, *stage_functions(program)), entries_name(program))
+    return load(code, plan.functions, plan.entries)
 
 
 _thread_count: dict[int, int] = {}
@@ -161,6 +144,7 @@ class CpuBackend:
 
     interprets = False
     measurable = True
+    recalls = True
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -177,6 +161,8 @@ class CpuBackend:
 
     def render(self, program: AnyProgram) -> str:
         """LLVM IR of a kernel or a launch."""
+        from gradlet.render.llvmlaunch import render  # programs that are recalled need no renderer
+
         return render(program, self.target)
 
     def cache_name(self, source: str) -> str:
@@ -185,20 +171,36 @@ class CpuBackend:
 
     def compile(self, program: AnyProgram) -> bytes:
         """Object code of a kernel or a launch."""
-        target = self.target
-        source = render(program, target)
-        name = self.cache_name(source)
-        code = diskcache.get(name)
+        return self.assemble(self.render(program), program.name)
+
+    def assemble(self, source: str, name: str) -> bytes:
+        """Object code of LLVM IR, from the cache on disk where it has it; `name` is for listeners."""
+        entry = self.cache_name(source)
+        code = diskcache.get(entry)
         if code is None:
-            code = llvm.emit_object(source, target)
-            diskcache.put(name, code)
+            code = llvm.emit_object(source, self.target)
+            diskcache.put(entry, code)
         elif events.active():
-            events.emit(events.CacheHit("disk", program.name))
+            events.emit(events.CacheHit("disk", name))
         return code
 
     def load(self, name: str, code: bytes, program: AnyProgram) -> CpuProgram:
         """Link the kernel or the launch into this process."""
-        return CpuProgram(link(code, program), program)
+        plan = launch_plan(program)
+        return CpuProgram(link(code, plan), plan)
+
+    def describe(self, source: str, program: AnyProgram) -> list[Any]:
+        """All that `recall` needs to run this program again, as lists, texts and numbers."""
+        return [self.cache_name(source), *launch_plan(program)]
+
+    def recall(self, described: Sequence[Any]) -> CpuProgram | None:
+        """A program that was described before, in this process or another; None when its code is no longer kept."""
+        entry, *fields = described
+        code = diskcache.get(entry)
+        if code is None:
+            return None
+        plan = plan_from(fields)
+        return CpuProgram(link(code, plan), plan)
 
 
 def open_backend(name: str) -> CpuBackend:

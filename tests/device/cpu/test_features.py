@@ -11,6 +11,7 @@ import pytest
 from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
 from gradlet.codegen.launch import lower_launch
+from gradlet.device.cpu.plan import launch_plan
 from gradlet.device.cpu.runtime import CpuBackend, link
 from gradlet.device.cpu.target import host_target, runnable
 from gradlet.graph.program import AnyProgram
@@ -26,7 +27,7 @@ FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int6
 
 def run(program: AnyProgram, arrays: list[Array], values: list[int]) -> None:
     """Compile, link, and run all of it on this thread."""
-    loaded = link(CpuBackend("CPU").compile(program), program)
+    loaded = link(CpuBackend("CPU").compile(program), launch_plan(program))
     words = struct.pack(f"<{len(arrays) + len(values)}q", *[a.ctypes.data for a in arrays], *values)
     table = ctypes.create_string_buffer(words)
     FUNCTION(loaded.addresses[program.name])(ctypes.addressof(table), 0, getattr(program, "grid", 1))

@@ -1,0 +1,54 @@
+"""What launching a program takes beside its code: functions, parts, words. It is plain data, so it can lie on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from gradlet.device.cpu.parts import Segment, kernel_segment, launch_segments
+from gradlet.graph.program import AnyProgram, LinearProgram
+
+
+class LaunchPlan(NamedTuple):
+    """How a loaded kernel, or a launch of several, is run.
+
+    Attributes:
+        name: the function that runs everything on one thread.
+        stages: the functions that threads share the blocks of, one a stage.
+        entries: an array in the code with the addresses of all functions; "" where there is one function.
+        segments: for each stage its blocks and what they cost.
+        grid: blocks of the function `name`.
+        words: addresses and values in the launch table.
+    """
+
+    name: str
+    stages: tuple[str, ...]
+    entries: str
+    segments: tuple[tuple[Segment, ...], ...]
+    grid: int
+    words: int
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """All functions, in the order of the array `entries`."""
+        return (self.name, *self.stages) if self.entries else (self.name,)
+
+
+def launch_plan(program: AnyProgram) -> LaunchPlan:
+    """The plan of a program."""
+    if isinstance(program, LinearProgram):
+        segments: tuple[tuple[Segment, ...], ...] = ((kernel_segment(program),),)
+        words = len(program.params) + len(program.variables)
+        return LaunchPlan(program.name, (program.name,), "", segments, program.grid, words)
+    from gradlet.render.llvmlaunch import entries_name, stage_name  # programs that are recalled need no renderer
+
+    stages = tuple(stage_name(program, number) for number in range(len(program.stages)))
+    segments = tuple(tuple(stage) for stage in launch_segments(program))
+    return LaunchPlan(program.name, stages, entries_name(program), segments, 1, len(program.params) + program.variables)
+
+
+def plan_from(fields: Sequence[Any]) -> LaunchPlan:
+    """A plan that was written as lists: `plan_from(as_lists(plan)) == plan`."""
+    name, stages, entries, segments, grid, words = fields
+    cut = tuple(tuple(Segment(*segment) for segment in stage) for stage in segments)
+    return LaunchPlan(name, tuple(stages), entries, cut, grid, words)
