@@ -94,7 +94,7 @@ NUM_THREADS = Setting("NUM_THREADS", 0, "threads of the CPU device; 0 means all 
                       allowed=range(1025))  # fmt: skip
 STRICT_FLOAT = Setting("STRICT_FLOAT", 0, "1 allows only bit-exact floating point rewrites", "codegen",
                        allowed=range(2))  # fmt: skip
-CACHE = Setting("CACHE", 1, "0 turns the kernel cache on disk off", "runtime", allowed=range(2))
+CACHE = Setting("CACHE", 1, "0 turns the cache on disk off: kernels, schedules", "runtime", allowed=range(2))
 CACHEDIR = Setting("CACHEDIR", "", "folder of the kernel cache; default follows XDG_CACHE_HOME", "runtime")
 XDG_CACHE_HOME = Setting("XDG_CACHE_HOME", "", "the user's cache folder", "runtime")
 CPU_FEATURES = Setting("CPU_FEATURES", "", "vector ISA of the CPU device; default: the best the host has", "codegen",

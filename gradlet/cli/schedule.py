@@ -17,8 +17,8 @@ from gradlet.base import events, settings
 from gradlet.base.errors import ArgumentError, UserError
 from gradlet.base.report import human_bytes, human_seconds
 from gradlet.engine import report
+from gradlet.schedule.create import forget_schedules
 from gradlet.schedule.explain import Explanation, counted
-from gradlet.schedule.pipeline import forget_schedules
 from gradlet.schedule.price import PICO
 
 PACKAGE = Path(__file__).resolve().parent.parent

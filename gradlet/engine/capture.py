@@ -16,7 +16,7 @@ from gradlet.engine.execute import Recorder
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
 from gradlet.runtime.buffer import Buffer, buffer_of, new_buffer_node
-from gradlet.schedule.pipeline import CopyCall, KernelCall, Schedule
+from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
 
 
 @dataclass

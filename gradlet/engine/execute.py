@@ -15,10 +15,12 @@ from gradlet.engine.compile import get_kernel
 from gradlet.graph.extents import HAS_LIMIT, extents, limit
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import MOVEMENT, Op
+from gradlet.runtime import diskcache
 from gradlet.runtime.buffer import Buffer, bind_parts, buffer_of
 from gradlet.runtime.device import Device
+from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
+from gradlet.schedule.create import create_schedule
 from gradlet.schedule.moves import chain_to, replay, shortest
-from gradlet.schedule.pipeline import CopyCall, KernelCall, Schedule, create_schedule
 from gradlet.target.target import Target
 
 # What a realised node became: a BUFFER behind movement ops. Weak, so an entry lives only as long as a lazy graph still
@@ -133,6 +135,7 @@ def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
             report.pass_observers(),
             default_device=Device.DEFAULT,
             tell=report.explanations(),
+            store=diskcache if settings.CACHE else None,
         )
         if events.active():
             kernels = sum(isinstance(c, KernelCall) for c in plan.calls)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gradlet.base import settings
 from gradlet.base.fingerprint import fingerprint
-from gradlet.graph.digest import digest
+from gradlet.graph.digest import digest, text_of
 from gradlet.graph.node import UOp
 from gradlet.runtime import diskcache
 from gradlet.target.target import Target
@@ -32,7 +32,7 @@ class Record(NamedTuple):
 
 def entry_name(ast: UOp, target: Target) -> str:
     """The name of a kernel's record: everything that its code depends on, the compiler itself included."""
-    return diskcache.key("program", digest(ast), target.text, repr(settings.codegen_key()), fingerprint())
+    return diskcache.key("program", digest(ast), target.text, text_of(settings.codegen_key()), fingerprint())
 
 
 def recall(entry: str) -> Record | None:

@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gradlet.base import events, settings
 from gradlet.base.report import kernel_line, totals_line
-from gradlet.codegen.pipeline import schedulable
-from gradlet.graph import text
 from gradlet.graph.node import UOp, toposort
-from gradlet.graph.passes import Observer, Pass
 from gradlet.graph.program import AnyProgram, LaunchProgram, LinearProgram
 from gradlet.ops.op import Op
-from gradlet.optimize.opttext import opts_text
 from gradlet.runtime.buffer import Buffer
 from gradlet.runtime.counters import GlobalCounters
 from gradlet.runtime.device import Device
-from gradlet.schedule.explain import Explanation
 from gradlet.target.target import Target
 
 if TYPE_CHECKING:
     from gradlet.engine.compile import Kernel
+    from gradlet.graph.passes import Observer, Pass
+    from gradlet.schedule.explain import Explanation
 
 
 SHOWS_LOWERING: Final = 3  # the least DEBUG that prints something of how a kernel is lowered
@@ -59,6 +56,8 @@ def show_lowering(ast: UOp, linear: AnyProgram, backend: Any) -> None:
     """DEBUG=3 opts and ranges, 4 code, 5 the kernel's graph and the linear program (6, passes, prints as it lowers)."""
     if settings.DEBUG < SHOWS_LOWERING:
         return
+    from gradlet.graph import text
+
     if isinstance(linear, LinearProgram):
         _show_kernel(ast, linear, backend.target)
     else:
@@ -73,6 +72,9 @@ def show_lowering(ast: UOp, linear: AnyProgram, backend: Any) -> None:
 
 
 def _show_kernel(ast: UOp, linear: LinearProgram, target: Target) -> None:
+    from gradlet.codegen.pipeline import schedulable  # the compiler is there: it just ran
+    from gradlet.graph import text
+
     print(f"--- {linear.name}: {ranges_line(schedulable(ast, target))}")
     print(f"    opts: {opts_line(linear)}")
     if settings.DEBUG >= 5:
@@ -103,6 +105,8 @@ def pass_observers() -> tuple[Observer, ...]:
 
 def show_pass(row: Pass, before: UOp, after: UOp, seconds: float) -> None:
     """One pass that ran."""
+    from gradlet.graph import text
+
     changed = "nothing" if before is after else f"{len(toposort((before,)))} -> {len(toposort((after,)))} nodes"
     print(f"pass {row.name}: {changed} in {seconds * 1e3:.2f} ms")
     if before is not after:
@@ -117,11 +121,15 @@ def ranges_line(ast: UOp) -> str:
 
 def _range_size(node: UOp) -> str:
     size = node.src[0]
+    from gradlet.graph import text
+
     return str(size.arg) if size.op is Op.CONST else text.one_line(size)
 
 
 def opts_line(linear: LinearProgram) -> str:
     """The schedule that was applied, in the form that the setting OPTS takes."""
+    from gradlet.optimize.opttext import opts_text
+
     return opts_text(linear.opts) or "none"
 
 

@@ -68,18 +68,32 @@ class ScheduleCache:
         bits = tuple([held.key(leaf) for leaf in leaves])
         devices = dict.fromkeys([leaf.arg.device for leaf in leaves if leaf.op is Op.BUFFER])
         targets = tuple([(device, target_of(device)) for device in devices])
-        key = (structure, len(roots), bits, targets, settings.schedule_key(), default_device)
-        return Question(self, key, asked, leaves)
+        plain = (structure, len(roots), bits, settings.schedule_key(), default_device)
+        return Question(self, plain, targets, asked, leaves)
 
 
 @dataclass
 class Question:
-    """One graph asked for."""
+    """One graph asked for.
+
+    Attributes:
+        cache: where answers are.
+        plain: the structure, settings and everything else that decisions depend on, beside the targets.
+        targets: the devices of the graph, with what they are.
+        asked: the roots, then writes that other graphs hold.
+        leaves: buffers, variables and bound values in order of discovery.
+    """
 
     cache: ScheduleCache
-    key: Hashable
+    plain: tuple[Hashable, ...]
+    targets: tuple[tuple[str, Target], ...]
     asked: list[UOp]
     leaves: tuple[UOp, ...]
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for questions with the same answer."""
+        return self.plain, self.targets
 
     def answer(self) -> Schedule | None:
         """The schedule of an equal graph with this graph's leaves, if there is one."""
@@ -128,11 +142,15 @@ class Question:
         launched = {v: n for v, n in values.items() if v in used}
         return Schedule(tuple(calls), results, launched, replace(entry.memory, places=places))
 
-    def remember(self, schedule: Schedule) -> None:
-        """Keep a schedule for the next equal graph."""
+    def remember(self, schedule: Schedule) -> Entry | None:
+        """Keep a schedule for the next equal graph; None where its variables are no leaves of the graph."""
         entry = self.generalise(schedule)
-        if entry is None:
-            return
+        if entry is not None:
+            self.keep(entry)
+        return entry
+
+    def keep(self, entry: Entry) -> None:
+        """Answer with this entry from now on."""
         entries = self.cache.entries
         entries[self.key] = entry
         if len(entries) > MAX_ENTRIES:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from gradlet.base import settings
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.allocation import new_buffer_node
 from gradlet.graph.extents import HAS_LIMIT, Extents, write_out
-from gradlet.graph.node import UOp, mk, no_gc, toposort
+from gradlet.graph.node import UOp, mk, toposort
 from gradlet.graph.passes import Observer, Pass, Pipeline
 from gradlet.ops.op import SCALAR_LEAVES, Op, Stage
 from gradlet.rules.sets import SIMPLIFY
 from gradlet.schedule import clean, memory
-from gradlet.schedule.cache import ScheduleCache
 from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
 from gradlet.schedule.columns import cut_column_sums
 from gradlet.schedule.context import Context, sink
@@ -39,7 +37,7 @@ from gradlet.schedule.steps import Steps
 from gradlet.schedule.widen import convert_before_repeating, convert_once
 from gradlet.target.target import Target
 
-__all__ = ["PIPELINE", "CopyCall", "KernelCall", "Schedule", "create_schedule"]
+__all__ = ["PIPELINE", "CopyCall", "KernelCall", "Schedule", "make_schedule"]
 
 
 def _drop_marks(node: UOp, context: Context) -> UOp:
@@ -261,42 +259,6 @@ PIPELINE: Final = Pipeline(
     ),
 )  # fmt: skip
 
-_cache: Final = ScheduleCache()
-
-
-def forget_schedules() -> None:
-    """Empty the cache of schedules: equal graphs are decided anew."""
-    _cache.entries.clear()
-
-
-def create_schedule(
-    roots: Sequence[UOp],
-    target_of: Callable[[str], Target],
-    live: Sequence[UOp] = (),
-    observers: Sequence[Observer] = (),
-    default_device: str = "CPU",
-    tell: Callable[[Explanation], None] | None = None,
-) -> Schedule:
-    """The kernel calls that compute the roots.
-
-    Args:
-        roots: TENSOR-stage nodes to have in memory.
-        target_of: facts about a device, by its name.
-        live: other graphs still in use; they keep seeing the values they were built on.
-        observers: called after every pass; a schedule from the cache runs no pass.
-        default_device: where constants are stored when nothing says otherwise.
-        tell: gets an explanation of the schedule, unless it comes from the cache.
-    """
-    with no_gc():
-        if not settings.SCHEDULE_CACHE or observers:
-            return make_schedule(roots, target_of, live, observers, default_device, tell)
-        question = _cache.ask(roots, target_of, live, default_device)
-        found = question.answer()
-        if found is None:
-            found = make_schedule(roots, target_of, live, (), default_device, tell)
-            question.remember(found)
-        return found
-
 
 def make_schedule(
     roots: Sequence[UOp],
@@ -306,7 +268,7 @@ def make_schedule(
     default_device: str = "CPU",
     tell: Callable[[Explanation], None] | None = None,
 ) -> Schedule:
-    """Like `create_schedule`, always from scratch."""
+    """The kernel calls that compute the roots, decided now: see `create.create_schedule`."""
     writes = [n for n in toposort((*roots, *live)) if n.op is Op.WRITE]
     asked = [*roots, *live, *writes]
     context = Context(asked, len(roots), len(live), target_of, default_device)

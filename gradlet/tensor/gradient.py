@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Final, Self
 
 from gradlet.base.errors import ArgumentError, GradientError, ShapeError
-from gradlet.grad.backward import gradients
 from gradlet.ops.movement import operand
 from gradlet.ops.op import SCALAR_LEAVES
 from gradlet.tensor.core import LazyTensor, wrap
@@ -97,6 +96,8 @@ class Gradients(LazyTensor):
                     f"gradient of shape {gradient.shape} for a tensor of shape {self.shape}; they must agree"
                 )
             seed = gradient.cast(self.dtype).uop
+        from gradlet.grad.backward import gradients  # inference never needs it
+
         found = gradients(self.uop, seed, [t.uop for t in targets])
         return [None if g is None else wrap(g, t._place or self._place) for g, t in zip(found, targets)]
 

@@ -25,8 +25,8 @@ from gradlet.ops.op import (
     StrideArg,
     WindowArg,
 )  # fmt: skip
+from gradlet.schedule.create import create_schedule as create_schedule
 from gradlet.schedule.pipeline import KernelCall, Schedule
-from gradlet.schedule.pipeline import create_schedule as create_schedule
 from gradlet.target.target import AVX2, Target
 
 Arrays = dict[UOp, Any]

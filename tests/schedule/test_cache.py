@@ -11,7 +11,7 @@ from gradlet.base.errors import ArgumentError
 from gradlet.base.settings import Context
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import Op, VariableArg
-from gradlet.schedule import pipeline
+from gradlet.schedule import create, pipeline
 from tests.schedule.helpers import (
     check,
     copy,
@@ -37,7 +37,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return make(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(pipeline, "make_schedule", counted)
-    pipeline._cache.entries.clear()
+    create._cache.entries.clear()
     return count
 
 
@@ -124,4 +124,4 @@ def test_cached_schedules_keep_no_buffer(made: list[int]) -> None:
     check([x * 3.0])
     dead = weakref.ref(x)
     del x
-    assert dead() is None and len(pipeline._cache.entries) == 1
+    assert dead() is None and len(create._cache.entries) == 1

@@ -16,9 +16,10 @@ from gradlet.graph.launch import is_launch, uses
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import Op, ScanArg, ShapeArg
 from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
+from gradlet.schedule.create import create_schedule
 from gradlet.schedule.explain import Explanation, Unmerged
 from gradlet.schedule.fuse import MIN_GAIN
-from gradlet.schedule.pipeline import create_schedule, make_schedule
+from gradlet.schedule.pipeline import make_schedule
 from gradlet.schedule.reasons import Reason
 from gradlet.schedule.refusals import Decisions, Refusal, name_of
 from gradlet.schedule.traffic import Traffic, traffic_of

@@ -13,10 +13,10 @@ from gradlet.base.settings import Context
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import Op
 from gradlet.schedule import regions
+from gradlet.schedule.create import create_schedule
 from gradlet.schedule.fuse import Kernel, Search
 from gradlet.schedule.launches import LaunchSearch, partition
 from gradlet.schedule.partition import Cut, Region
-from gradlet.schedule.pipeline import create_schedule
 from gradlet.schedule.regions import Planner, Value, candidates, divisors, peak
 from gradlet.target.target import AVX2, Target
 from tests.schedule.helpers import (

@@ -30,7 +30,7 @@ from gradlet.ops.op import Op
 from gradlet.render.llvmlaunch import render
 from gradlet.runtime.buffer import buffer_of
 from gradlet.schedule.calls import CopyCall
-from gradlet.schedule.pipeline import create_schedule
+from gradlet.schedule.create import create_schedule
 from gradlet.target.target import NEON, WASM, Target
 
 Array = np.ndarray[Any, Any]
