@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import Any, ClassVar, Final
 
 from gradlet.base.errors import SettingError
 
@@ -25,6 +25,11 @@ class Setting:
     affects: str = "debug"  # codegen | schedule | runtime | debug
     allowed: tuple[Any, ...] | range | None = None
     _value: Any = None
+    changes: ClassVar[int] = 0  # how often any setting got a value: what was made of settings is made anew after that
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        Setting.changes += 1
 
     @property
     def value(self) -> Any:
@@ -119,14 +124,27 @@ BEAM_PROGRESS = Setting("BEAM_PROGRESS", 1, "0 shows no progress of a search on 
 SETTINGS: dict[str, Setting] = {s.name: s for s in globals().copy().values() if isinstance(s, Setting)}
 
 
+# Keys by what they cover, each with the number of changes when it was made: every kernel and schedule asks for them.
+_keys: Final[dict[tuple[str, ...], tuple[int, tuple[tuple[str, Any], ...]]]] = {}
+
+
 def codegen_key() -> tuple[tuple[str, Any], ...]:
     """The values of all settings that change generated code: part of every kernel cache key."""
-    return tuple((s.name, s.value) for s in SETTINGS.values() if s.affects == "codegen")
+    return _key(("codegen",))
 
 
 def schedule_key() -> tuple[tuple[str, Any], ...]:
     """The values of all settings that change schedules."""
-    return tuple((s.name, s.value) for s in SETTINGS.values() if s.affects in ("schedule", "codegen"))
+    return _key(("schedule", "codegen"))
+
+
+def _key(affecting: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
+    known = _keys.get(affecting)
+    if known is not None and known[0] == Setting.changes:
+        return known[1]
+    key = tuple((s.name, s.value) for s in SETTINGS.values() if s.affects in affecting)
+    _keys[affecting] = (Setting.changes, key)  # reading values for the first time counts as changes too
+    return key
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,6 +28,8 @@ from gradlet.target.target import Target
 # holds the node; the value never holds its key.
 _realized: WeakKeyDictionary[UOp, UOp] = WeakKeyDictionary()
 _HAS_BUFFER = 1 << Op.BUFFER
+# Only these ops change memory that held a value before.
+_WRITING = 1 << Op.WRITE | 1 << Op.SCATTER
 
 
 class Recorder:
@@ -126,7 +129,7 @@ def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
         For each root, and for each write that ran inside them, the node it became: a BUFFER behind movement ops.
     """
     resolved = resolve(roots)
-    with report.realize_totals():
+    with report.realize_totals() if settings.DEBUG >= 1 else nullcontext():
         start = time.perf_counter()
         plan = create_schedule(
             resolved,
@@ -156,7 +159,8 @@ def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
         # A graph without buffers belongs to no device, and a constant in it stands for any shape: it is not replaced.
         if key is not result and key.op is not Op.BUFFER and key.mask & _HAS_BUFFER:
             _realized[key] = result
-    _forget_overwritten(plan, resolved, live, results)
+    if any(root.mask & _WRITING for root in resolved):
+        _forget_overwritten(plan, resolved, live, results)
     return results
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from itertools import count
 from operator import attrgetter
 from threading import Lock
@@ -411,16 +410,18 @@ def _unpickle(rows: list[tuple[Op, DType, tuple[int, ...], Any]]) -> UOp:
     return nodes[-1]
 
 
-@contextmanager
-def no_gc() -> Iterator[None]:
+class no_gc:
     """Run a block without Python's cyclic garbage collector.
 
     Graphs are acyclic and freed by reference counts; the collector would only walk them again and again.
     """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
+
+    __slots__ = ("_enabled",)
+
+    def __enter__(self) -> None:
+        self._enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self._enabled:
             gc.enable()

@@ -138,9 +138,10 @@ class Question:
             for op, arg in result[1]:
                 view = mk(op, view.dtype, (view,), arg)
             results[root] = view
-        places = {node(slot): offset for slot, offset in entry.places}
-        launched = {v: n for v, n in values.items() if v in used}
-        return Schedule(tuple(calls), results, launched, replace(entry.memory, places=places))
+        memory = entry.memory
+        if entry.places:
+            memory = replace(memory, places={node(slot): offset for slot, offset in entry.places})
+        return Schedule(tuple(calls), results, {v: n for v, n in values.items() if v in used}, memory)
 
     def remember(self, schedule: Schedule) -> Entry | None:
         """Keep a schedule for the next equal graph; None where its variables are no leaves of the graph."""

@@ -56,6 +56,8 @@ def reshape(node: UOp, shape: tuple[int, ...]) -> UOp:
 
 def shortest(node: UOp) -> UOp:
     """The same view with one RESHAPE where there were several: views of results must not grow with each use."""
+    if node.op is Op.BUFFER or (node.op is Op.RESHAPE and node.src[0].op is Op.BUFFER):
+        return node
     chain = chain_to(node, root_of(node))
     result = root_of(node)
     for step in reversed(chain):

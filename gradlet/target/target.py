@@ -78,6 +78,9 @@ class Target:
     library: bool
     dot8: bool = False
 
+    def __hash__(self) -> int:
+        return hash(self.text)  # a text knows its hash: targets are part of keys that every launch asks for
+
     @property
     def key(self) -> str:
         """Everything about the target that machine code depends on, given the kernel's source text."""
