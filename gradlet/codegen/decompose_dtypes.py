@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gradlet.base.dtype import dtypes
-from gradlet.graph.node import UOp, mk, toposort
+from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import COMPARE, ELEMENTWISE, Op
+from gradlet.optimize.analysis import kernel_order
 from gradlet.target.target import Target
 
 _MOVES_ONLY = frozenset({Op.CAST, Op.BITCAST, Op.WHERE})
@@ -16,7 +17,7 @@ def compute_in_float32(sink: UOp, target: Target) -> UOp:
     float32 has more than twice their digits and two more, so that sums, products, quotients and roots are rounded as if
     at once.
     """
-    order = toposort((sink,))
+    order = kernel_order(sink)
     if not any(dtype.is_narrow_float for dtype in {n.dtype for n in order}):
         return sink
     new: dict[UOp, UOp] = {}

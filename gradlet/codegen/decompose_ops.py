@@ -12,9 +12,9 @@ from typing import Final
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.settings import STRICT_FLOAT
-from gradlet.graph.node import UOp, mk, toposort
+from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import ELEMENTWISE, Op
-from gradlet.optimize.analysis import use_counts
+from gradlet.optimize.analysis import kernel_order, use_counts
 from gradlet.target.target import Target
 
 # e**r = 1 + r + r**2 q(r) for |r| <= log(2) / 2
@@ -47,7 +47,7 @@ def decompose(sink: UOp, target: Target) -> UOp:
     if not sink.mask & _EXPANDED:
         return sink
     new: dict[UOp, UOp] = {}
-    for node in toposort((sink,)):
+    for node in kernel_order(sink):
         if not node.src:
             continue
         src = tuple([new.get(s, s) for s in node.src])
@@ -240,7 +240,7 @@ def form_multiply_adds(sink: UOp) -> UOp:
     """
     if STRICT_FLOAT.value:
         return sink
-    order = toposort((sink,))
+    order = kernel_order(sink)
     uses = use_counts(order)
     accumulated: set[UOp] = set()
     for node in reversed(order):
@@ -263,11 +263,14 @@ def form_multiply_adds(sink: UOp) -> UOp:
     return new.get(sink, sink)
 
 
+_DOT: Final = 1 << Op.DOT
+
+
 def join_dots(sink: UOp) -> UOp:
     """A sum with a DOT that begins with 0 and that nothing else needs: the DOT begins with the rest of the sum."""
-    order = toposort((sink,))
-    if not any(n.op is Op.DOT for n in order):
+    if not sink.mask & _DOT:
         return sink
+    order = kernel_order(sink)
     uses = use_counts(order)
     new: dict[UOp, UOp] = {}
     for node in order:

@@ -11,10 +11,10 @@ from typing import Final
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.bounds import bounds
-from gradlet.graph.node import UOp, mk, toposort
+from gradlet.graph.node import UOp, mk
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AxisKind, Op, RangeArg
-from gradlet.optimize.analysis import open_ranges
+from gradlet.optimize.analysis import kernel_order, open_ranges
 from gradlet.rules.sets import INDEX_MATH
 
 # A shorter inner loop would not fill the lanes of a vector.
@@ -33,7 +33,7 @@ def cut_at_divisions(sink: UOp) -> UOp:
 def _find(sink: UOp) -> dict[UOp, int]:
     """The ranges to cut, with the size of the inner part."""
     divisors: dict[UOp, set[int]] = {}
-    order = toposort((sink,))
+    order = kernel_order(sink)
     for node in order:
         if node.op in (Op.IDIV, Op.MOD) and node.src[0].op is Op.RANGE and node.src[1].op is Op.CONST:
             divisors.setdefault(node.src[0], set()).add(int(node.src[1].arg))
@@ -76,7 +76,7 @@ def _cut(sink: UOp, cuts: dict[UOp, int]) -> UOp:
     new: dict[UOp, UOp] = {}
     parts: dict[UOp, tuple[UOp, ...]] = {}
     inside: dict[UOp, UOp] = {}  # of a loop that was rounded up, whether an iteration is one of its own
-    order = toposort((sink,))
+    order = kernel_order(sink)
     ranges_of = open_ranges(order)
     for node in order:
         if node.op is Op.RANGE:
@@ -129,7 +129,7 @@ def _range(size: UOp | int, number: int, kind: AxisKind) -> UOp:
 
 def _renumber(sink: UOp) -> UOp:
     """Ranges numbered without gaps."""
-    ranges = sorted((n for n in toposort((sink,)) if n.op is Op.RANGE), key=lambda n: int(n.arg.number))
+    ranges = sorted((n for n in kernel_order(sink) if n.op is Op.RANGE), key=lambda n: int(n.arg.number))
     new = {
         loop: mk(Op.RANGE, dtypes.index, loop.src, RangeArg(number, loop.arg.kind))
         for number, loop in enumerate(ranges)

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.codegen.strided import pick, strided_load
-from gradlet.graph.node import UOp, mk, toposort
+from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import ELEMENTWISE, AxisKind, Op, ReduceArg, ShuffleArg
 from gradlet.optimize.actions.stream import LINE_BYTES
-from gradlet.optimize.analysis import fills_vectors, make_after, nesting_order, open_ranges
+from gradlet.optimize.analysis import fills_vectors, kernel_order, make_after, nesting_order, ranges_in
+
+# Members of an enum are slow to reach through their class.
+_RANGE: Final = Op.RANGE
+_ADD: Final = Op.ADD
+_CONST: Final = Op.CONST
+_MUL: Final = Op.MUL
+_SINK: Final = Op.SINK
+_REDUCE: Final = Op.REDUCE
+_AFTER: Final = Op.AFTER
+_STORE: Final = Op.STORE
+_CARRY: Final = Op.CARRY
+_NEXT: Final = Op.NEXT
+_INDEX: Final = Op.INDEX
+_PREFETCH: Final = Op.PREFETCH
+_LOAD: Final = Op.LOAD
 
 
 def unroll(sink: UOp) -> UOp:
     """Write out every UNROLL range. A REDUCE over one becomes a balanced tree of its op."""
     while True:
-        loops = [n for n in toposort((sink,)) if n.op is Op.RANGE and n.arg.kind is AxisKind.UNROLL]
+        loops = [n for n in kernel_order(sink) if n.op is _RANGE and n.arg.kind is AxisKind.UNROLL]
         if not loops:
             return sink
         # Inner ranges first, so that neighbouring copies are neighbours in memory.
@@ -36,21 +51,21 @@ class Linear(NamedTuple):
         number = self.constant + self.factor * i
         if self.rest is None:
             return UOp.const(dtypes.index, number)
-        return mk(Op.ADD, dtypes.index, (self.rest, UOp.const(dtypes.index, number))) if number else self.rest
+        return mk(_ADD, dtypes.index, (self.rest, UOp.const(dtypes.index, number))) if number else self.rest
 
 
 def independent(node: UOp) -> Linear:
     """The linear form of an index expression that does not depend on the loop."""
-    if node.op is Op.CONST:
+    if node.op is _CONST:
         return Linear(None, 0, int(node.arg))
-    if node.op is Op.ADD and node.src[1].op is Op.CONST:
+    if node.op is _ADD and node.src[1].op is _CONST:
         return Linear(node.src[0], 0, int(node.src[1].arg))
     return Linear(node, 0, 0)
 
 
 def combined(node: UOp, part: Callable[[UOp], Linear | None]) -> Linear | None:
     """The linear form of a sum, or of a product with a constant, from the forms of its sources."""
-    if node.op is Op.ADD:
+    if node.op is _ADD:
         first, second = part(node.src[0]), part(node.src[1])
         if first is None or second is None:
             return None
@@ -58,7 +73,7 @@ def combined(node: UOp, part: Callable[[UOp], Linear | None]) -> Linear | None:
         if second.rest is not None:
             rest = second.rest if rest is None else rest + second.rest
         return Linear(rest, first.factor + second.factor, first.constant + second.constant)
-    if node.op is Op.MUL and node.src[1].op is Op.CONST:
+    if node.op is _MUL and node.src[1].op is _CONST:
         form, scale = part(node.src[0]), int(node.src[1].arg)
         if form is not None:
             rest = None if form.rest is None else form.rest * scale
@@ -76,8 +91,8 @@ class _Copier:
     def __init__(self, sink: UOp, loop: UOp) -> None:
         self.sink, self.loop = sink, loop
         self.size = int(loop.src[0].arg)
-        self.order = toposort((sink,))
-        self.ranges = open_ranges(self.order)
+        self.order = kernel_order(sink)
+        self.ranges = ranges_in(sink)
         self.new: dict[UOp, UOp] = {}
         self.copies: dict[UOp, tuple[UOp, ...]] = {}
         self.linear: dict[UOp, Linear] = {loop: Linear(None, 1, 0)}
@@ -88,16 +103,16 @@ class _Copier:
         for node in self.order:
             if node is loop or not node.src:
                 continue
-            if node.op is Op.SINK:
+            if node.op is _SINK:
                 stores: list[UOp] = []
                 for store in node.src:
                     stores.extend(self._copies(store) if loop in ranges[store] else (self._kept(store),))
-                new[node] = mk(Op.SINK, node.dtype, tuple(dict.fromkeys(stores)), node.arg)
-            elif node.op is Op.REDUCE and loop in node.src[1:]:
+                new[node] = mk(_SINK, node.dtype, tuple(dict.fromkeys(stores)), node.arg)
+            elif node.op is _REDUCE and loop in node.src[1:]:
                 new[node] = self._reduce(node)
-            elif node.op is Op.AFTER and loop in node.src[1:]:
-                stores = [c for s in node.src if s.op is Op.STORE for c in self._copies(s)]
-                rest = [s for s in node.src[1:] if s.op is Op.RANGE and s is not loop]
+            elif node.op is _AFTER and loop in node.src[1:]:
+                stores = [c for s in node.src if s.op is _STORE for c in self._copies(s)]
+                rest = [s for s in node.src[1:] if s.op is _RANGE and s is not loop]
                 new[node] = make_after(node.dtype, (node.src[0], *stores, *rest))
             elif loop in ranges[node]:
                 linear = combined(node, self._part) if node.dtype is dtypes.index else None
@@ -135,7 +150,7 @@ class _Copier:
         """A balanced tree of the copies, under a REDUCE over the other ranges if there are any."""
         value = balanced(node.arg.op, list(self._copies(node.src[0])))
         rest = tuple([r for r in node.src[1:] if r is not self.loop])
-        return mk(Op.REDUCE, node.dtype, (value, *rest), node.arg) if rest else value
+        return mk(_REDUCE, node.dtype, (value, *rest), node.arg) if rest else value
 
 
 def balanced(op: Op, values: list[UOp]) -> UOp:
@@ -148,8 +163,8 @@ def balanced(op: Op, values: list[UOp]) -> UOp:
 
 def vectorize(sink: UOp) -> UOp:
     """Turn every VECTOR range into lanes: contiguous accesses become vector accesses, others one a lane."""
-    order = toposort((sink,))
-    if any(n.op is Op.RANGE and n.arg.kind is AxisKind.VECTOR for n in order):
+    order = kernel_order(sink)
+    if any(n.op is _RANGE and n.arg.kind is AxisKind.VECTOR for n in order):
         return _Vectorizer(sink, order).run()
     return sink
 
@@ -162,8 +177,7 @@ class _Vectorizer:
 
     def __init__(self, sink: UOp, order: list[UOp]) -> None:
         self.sink, self.order = sink, order
-        self.ranges = open_ranges(order)
-        self.ranges[sink] = frozenset()  # its stores have loops apart
+        self.ranges = {**ranges_in(sink), sink: frozenset()}  # its stores have loops apart
         self.new: dict[UOp, UOp] = {}
         self.linear: dict[UOp, Linear] = {}
         self.lane_copies: dict[tuple[UOp, int], UOp] = {}
@@ -223,42 +237,45 @@ class _Vectorizer:
         return found
 
     def _visit(self, node: UOp, lane: UOp | None) -> UOp:
-        if node.op is Op.SINK:
+        op = node.op
+        if op in ELEMENTWISE and lane is not None:
+            count = int(lane.src[0].arg)
+            src = tuple([self.spread(self._made(s), count) for s in node.src])
+            return mk(op, node.dtype.vec(count), src, node.arg)
+        if op is _SINK:
             stores: list[UOp] = []
             for store in node.src:
                 made = self.new[store]
-                stores.extend(made.src if made.op is Op.SINK else (made,))
-            return mk(Op.SINK, node.dtype, tuple(dict.fromkeys(stores)), node.arg)
-        if node.op is Op.REDUCE:
+                stores.extend(made.src if made.op is _SINK else (made,))
+            return mk(_SINK, node.dtype, tuple(dict.fromkeys(stores)), node.arg)
+        if op is _REDUCE:
             return self._reduce(node)
-        if node.op is Op.AFTER:
-            kept = [s for s in node.src if s.op is not Op.RANGE or s.arg.kind is not AxisKind.VECTOR]
+        if op is _AFTER:
+            kept = [s for s in node.src if s.op is not _RANGE or s.arg.kind is not AxisKind.VECTOR]
             return make_after(node.dtype, [self.new[s] for s in kept])
         if lane is None:
-            src = tuple([self.new[s] for s in node.src])
-            return node if src == node.src else mk(node.op, node.dtype, src, node.arg)
+            new = self.new
+            src = tuple([new[s] for s in node.src])
+            return node if src == node.src else mk(op, node.dtype, src, node.arg)
         count = int(lane.src[0].arg)
         if node is lane:
             return iota(count)
-        if node.op in ELEMENTWISE:
-            src = tuple([self.spread(self._made(s), count) for s in node.src])
-            return mk(node.op, node.dtype.vec(count), src, node.arg)
-        if node.op is Op.CARRY:
+        if op is _CARRY:
             start, row, *loops = node.src
             linear = self.linear.get(row)
             first = linear.at(0) if linear is not None else self._made(row)
             src = (self.spread(self._made(start), count), first, *[self.new[r] for r in loops])
             return mk(node.op, node.dtype.vec(count), src, node.arg)
-        if node.op is Op.NEXT:
+        if node.op is _NEXT:
             carry, value, result = [self.spread(self._made(s), count) for s in node.src]
             return mk(node.op, result.dtype, (carry, value, result))
-        if node.op is Op.INDEX:
+        if node.op is _INDEX:
             return node  # LOAD, STORE and PREFETCH look at it
-        if node.op is Op.PREFETCH:
+        if node.op is _PREFETCH:
             return self._prefetch(node, count)
-        if node.op is Op.LOAD:
+        if node.op is _LOAD:
             return self._load(node, lane, count)
-        if node.op is Op.STORE:
+        if node.op is _STORE:
             return self._store(node, lane, count)
         raise CompilerError(f"{node.op.name} cannot be vectorised: {node}")
 
@@ -277,11 +294,11 @@ class _Vectorizer:
         lanes = [r for r in node.src[1:] if r.arg.kind is AxisKind.VECTOR]
         rest = tuple([self.new[r] for r in node.src[1:] if r.arg.kind is not AxisKind.VECTOR])
         if not lanes:
-            return mk(Op.REDUCE, value.dtype, (value, *rest), node.arg)
+            return mk(_REDUCE, value.dtype, (value, *rest), node.arg)
         count = int(lanes[0].src[0].arg)
         value = self.spread(value, count)
         if rest:
-            value = mk(Op.REDUCE, value.dtype, (value, *rest), node.arg)
+            value = mk(_REDUCE, value.dtype, (value, *rest), node.arg)
         return mk(Op.REDUCE_LANES, node.dtype, (value,), ReduceArg(node.arg.op))
 
     def _contiguous_start(self, index: UOp) -> UOp | None:
@@ -302,22 +319,22 @@ class _Vectorizer:
         start = self._contiguous_start(index)
         if start is None and len(index.src) == 2 and self._goes_back(index):
             first = self.linear[index.src[1]].at(count - 1)
-            forward = mk(Op.LOAD, node.dtype.vec(count), (mk(Op.INDEX, index.dtype, (self.new[index.src[0]], first)),))
+            forward = mk(_LOAD, node.dtype.vec(count), (mk(_INDEX, index.dtype, (self.new[index.src[0]], first)),))
             return mk(Op.SHUFFLE, forward.dtype, (forward,), ShuffleArg(tuple(range(count))[::-1]))
         if start is None:
             apart = self._apart(node, count)
             if apart is not None:
                 return apart
             return mk(Op.VECTORIZE, node.dtype.vec(count), tuple([self.lane_copy(node, lane, i) for i in range(count)]))
-        address = mk(Op.INDEX, index.dtype, (self.new[index.src[0]], start, *self._gate(index, count)))
+        address = mk(_INDEX, index.dtype, (self.new[index.src[0]], start, *self._gate(index, count)))
         otherwise = tuple([self.spread(self._made(s), count) for s in node.src[1:]])
-        return mk(Op.LOAD, node.dtype.vec(count), (address, *otherwise))
+        return mk(_LOAD, node.dtype.vec(count), (address, *otherwise))
 
     def _apart(self, node: UOp, count: int) -> UOp | None:
         """A load whose lanes are a few elements apart."""
         index = node.src[0]
         linear = self.linear.get(index.src[1])
-        if linear is None or any(s.op is not Op.CONST or s.arg != 0 for s in node.src[1:]):
+        if linear is None or any(s.op is not _CONST or s.arg != 0 for s in node.src[1:]):
             return None
         form, gates = linear, self._gate(index, count)
         gate = gates[0] if gates else None
@@ -337,22 +354,22 @@ class _Vectorizer:
         size = vector.dtype.itemsize
         if start is None or self.linear[index.src[1]].constant * index.dtype.itemsize % LINE_BYTES >= size:
             return vector  # of the vectors of a line side by side one asks for it
-        return mk(node.op, vector.dtype, (vector, mk(Op.INDEX, index.dtype, (self.new[index.src[0]], start))), node.arg)
+        return mk(node.op, vector.dtype, (vector, mk(_INDEX, index.dtype, (self.new[index.src[0]], start))), node.arg)
 
     def _store(self, node: UOp, lane: UOp, count: int) -> UOp:
         index, value = node.src
         start = self._contiguous_start(index)
         if start is not None:
-            address = mk(Op.INDEX, index.dtype, (self.new[index.src[0]], start, *self._gate(index, count)))
+            address = mk(_INDEX, index.dtype, (self.new[index.src[0]], start, *self._gate(index, count)))
             arg = node.arg if fills_vectors(address, count) else None
-            return mk(Op.STORE, node.dtype, (address, self.spread(self._made(value), count)), arg)
+            return mk(_STORE, node.dtype, (address, self.spread(self._made(value), count)), arg)
         scattered: list[UOp] = []
         vector = self._made(value)
         for i in range(count):
             address = self.lane_copy(index, lane, i)
             single = vector if vector.dtype.count == 1 else pick(vector, i)
-            scattered.append(mk(Op.STORE, node.dtype, (address, single)))
-        return mk(Op.SINK, node.dtype, tuple(scattered))
+            scattered.append(mk(_STORE, node.dtype, (address, single)))
+        return mk(_SINK, node.dtype, tuple(scattered))
 
     def lane_copy(self, node: UOp, lane: UOp, i: int) -> UOp:
         """What a node is in lane `i`: its scalar expression, or a lane of a vector where a REDUCE computes vectors."""
@@ -373,7 +390,7 @@ class _Vectorizer:
                 made = self.new[top]
             elif top in self.linear:
                 made = self.linear[top].at(i)
-            elif top.op is Op.REDUCE or top.op is Op.CARRY or top.op is Op.NEXT:
+            elif top.op is _REDUCE or top.op is _CARRY or top.op is _NEXT:
                 made = pick(self.new[top], i)
             else:
                 waiting = [s for s in top.src if (s, i) not in self.lane_copies]
@@ -388,7 +405,7 @@ class _Vectorizer:
 
 def broadcast(node: UOp, count: int) -> UOp:
     """A scalar in every lane of a vector."""
-    if node.op is Op.CONST:
+    if node.op is _CONST:
         return UOp.const(node.dtype.vec(count), node.arg)
     return mk(Op.VECTORIZE, node.dtype.vec(count), (node,) * count)
 

@@ -11,12 +11,15 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.codegen.loops import Nest, nest_of
-from gradlet.graph.node import UOp, mk
+from gradlet.graph.node import UOp, mk, next_stamp, stamp_lock
 from gradlet.ops.op import AccArg, AxisKind, Op, identity_element
 from gradlet.optimize.analysis import affine, never_meet, use_counts
 
 Context = UOp | None  # the innermost loop around something, None outside of all
 _MADE_ANEW: Final = 1 << Op.REDUCE | 1 << Op.CARRY | 1 << Op.NEXT | 1 << Op.AFTER
+# Members of an enum are slow to reach through their class.
+_RANGE: Final = Op.RANGE
+_ACC: Final = Op.ACC
 _LOOPS: Final = frozenset({Op.RANGE, Op.REDUCE, Op.AFTER})  # their contexts follow from ranges alone
 
 
@@ -61,9 +64,16 @@ class _Accumulators:
 
     def run(self) -> _Program:
         nest, program, new = self.nest, self.program, self.new
-        contexts = {node: nest.context(node) for node in self.order}
+        contexts = nest.contexts(self.order)
         self._pin_ordered_loads(contexts)
+        inside = self.inside
         for node in self.order:
+            if not node.mask & _MADE_ANEW:
+                if node in inside:
+                    raise CompilerError(f"a value is needed both while a loop accumulates it and after: {node}")
+                new[node] = node
+                program.contexts[node] = contexts[node]
+                continue
             if node.op is Op.SINK:
                 continue
             if node.op is Op.REDUCE:
@@ -78,11 +88,9 @@ class _Accumulators:
             if node.op is Op.AFTER:
                 new[node] = node.src[0]
                 continue
-            made = node
-            if node.mask & _MADE_ANEW:
-                made = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
-                self._wait(made, node.src)
-            if made in self.inside:
+            made = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
+            self._wait(made, node.src)
+            if made in inside:
                 raise CompilerError(f"a value is needed both while a loop accumulates it and after: {made}")
             new[node] = made
             program.contexts[made] = contexts[node]
@@ -136,7 +144,8 @@ class _Accumulators:
 
     def _wait(self, made: UOp, sources: Iterable[UOp]) -> None:
         """Whatever reads an accumulator that a loop fills comes after its last update."""
-        waits = [self.updates[self.new[s]] for s in sources if self.new[s] in self.updates]
+        new, updates = self.new, self.updates
+        waits = [updates[new[s]] for s in sources if new[s] in updates]
         if waits:
             self.program.after[made] = waits
 
@@ -279,7 +288,10 @@ class _Schedule:
 
     def run(self) -> list[UOp]:
         nest = self.nest
-        self.paths = paths = {node: nest.path(self._context(node)) for node in self.order}
+        contexts, places, path_of = self.program.contexts, nest.places, nest.path
+        self.paths = paths = {
+            node: path_of(places[node].parent if node.op is _RANGE else contexts[node]) for node in self.order
+        }
         # Every loop has one path object, which its nodes share.
         distinct = {id(path): path for path in paths.values()}.values()
         loops = dict.fromkeys(r for path in distinct for r in path)
@@ -290,7 +302,7 @@ class _Schedule:
         entered: set[int] = set()
         for node in self.order:
             path = paths[node]
-            if node.op is not Op.RANGE:
+            if node.op is not _RANGE:
                 members[path[-1] if path else None].append(node)
             if id(path) not in entered:
                 entered.add(id(path))
@@ -317,11 +329,6 @@ class _Schedule:
             bodies[context] = body
         return bodies[None]
 
-    def _context(self, node: UOp) -> Context:
-        if node.op is Op.RANGE:
-            return self.nest.places[node].parent
-        return self.program.contexts[node]
-
     def _find_waits(self) -> None:
         """What each member of a body has to follow, where its place in `order` does not see to that already.
 
@@ -330,7 +337,7 @@ class _Schedule:
         paths, after, waits = self.paths, self.program.after, self.waits
         for node in self.order:
             to_path = paths[node]
-            is_loop = node.op is Op.RANGE
+            is_loop = node.op is _RANGE
             more = after.get(node)
             for source in node.src if more is None else (*node.src, *more):
                 from_path = paths[source]
@@ -338,7 +345,7 @@ class _Schedule:
                     if is_loop:
                         waits.setdefault(node, set()).add(source)
                     continue
-                if source.op is Op.RANGE and not is_loop:
+                if source.op is _RANGE and not is_loop:
                     continue  # the loop's head; every user is inside, or is an ACC before it
                 common = 0
                 for a, b in zip(from_path, to_path):
@@ -349,7 +356,7 @@ class _Schedule:
                 stop = to_path[common] if len(to_path) > common else node
                 if start is not stop:
                     waits.setdefault(stop, set()).add(start)
-            if node.op is Op.ACC:
+            if node.op is _ACC:
                 waits.setdefault(node.src[1], set()).add(node)
 
     def _ordered(self, members: list[UOp], rank: dict[UOp, int]) -> list[UOp]:
@@ -367,6 +374,10 @@ class _Schedule:
                     for other in needed:
                         followers.setdefault(other, []).append(member)
                     continue
+            if member not in followers:
+                result.append(member)
+                done.add(member)
+                continue
             ready = [(0, member)]  # no two members have the same rank
             while ready:
                 finished = heapq.heappop(ready)[1]
@@ -384,8 +395,8 @@ class _Schedule:
     def _needed(self, member: UOp) -> Iterable[UOp]:
         """What a member must follow, among others that are not members of its body."""
         needed = set(self.waits.get(member, ()))
-        if member.op is not Op.RANGE:
-            needed.update(s for s in member.src if s.op is not Op.RANGE)
+        if member.op is not _RANGE:
+            needed.update([s for s in member.src if s.op is not _RANGE])
             needed.update(self.program.after.get(member, ()))
         return needed
 
@@ -393,22 +404,30 @@ class _Schedule:
 def depth_first(roots: list[UOp], after: dict[UOp, list[UOp]]) -> list[UOp]:
     """Every node after its sources and what it waits for, in an order that follows from the structure alone."""
     order: list[UOp] = []
-    done: set[UOp] = set()
-    stack: list[tuple[UOp, bool]] = [(root, False) for root in reversed(roots)]
-    while stack:
-        node, finished = stack.pop()
-        if finished:
-            order.append(node)
-            continue
-        if node in done:
-            continue
-        done.add(node)
-        waits = after.get(node)
-        needed = node.src if waits is None else (*node.src, *waits)
-        missing = [(s, False) for s in reversed(needed) if s not in done]
-        if not missing:
-            order.append(node)
-            continue
-        stack.append((node, True))
-        stack.extend(missing)
+    keep = order.append
+    waits_of = after.get
+    with stamp_lock:
+        stamp = next_stamp()
+        stack: list[UOp | None] = [*reversed(roots)]
+        push, pop, extend = stack.append, stack.pop, stack.extend
+        while stack:
+            node = pop()
+            if node is None:  # all that the node below needs is there
+                node = pop()
+                assert node is not None
+                keep(node)
+                continue
+            if node.stamp == stamp:
+                continue
+            node.stamp = stamp
+            needed = node.src
+            waits = waits_of(node)
+            if waits is not None:
+                needed = (*needed, *waits)
+            if not needed:
+                keep(node)
+                continue
+            push(node)
+            push(None)
+            extend(needed[::-1])
     return order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
@@ -13,14 +14,23 @@ from gradlet.optimize.analysis import (
     KernelFacts,
     affine,
     closed_by,
+    kernel_order,
     make_range,
     nesting_depths,
     nesting_order,
     next_number,
     open_ranges,
     range_size,
+    ranges_in,
 )
 
+# Members of an enum are slow to reach through their class.
+_RANGE: Final = Op.RANGE
+_ADD: Final = Op.ADD
+_MUL: Final = Op.MUL
+_CONST: Final = Op.CONST
+_INDEX: Final = Op.INDEX
+_REDUCE: Final = Op.REDUCE
 MAX_RENAMES = 1000
 _CLOSING: Final = 1 << Op.REDUCE | 1 << Op.AFTER
 FULL_LANES = 16  # lanes of float32 in the widest vector register
@@ -41,10 +51,10 @@ def merge_adjacent(sink: UOp) -> UOp:
 
 def _mergeable(facts: KernelFacts) -> tuple[UOp, UOp] | None:
     loops = [r for r in facts.loops if r.arg.kind in (AxisKind.LOOP, AxisKind.REDUCE) and range_size(r) is not None]
-    if len(loops) < 2:
+    uses = _users(facts)
+    if len({(r.arg.kind, uses[r]) for r in loops}) == len(loops):
         return None
     forms, of_guards = _affine_forms(facts)
-    uses = {r: _users(facts, r) for r in loops}
     for outer in loops:
         for inner in loops:
             if outer is inner or outer.arg.kind is not inner.arg.kind or uses[outer] != uses[inner]:
@@ -59,10 +69,16 @@ def _mergeable(facts: KernelFacts) -> tuple[UOp, UOp] | None:
     return None
 
 
-def _users(facts: KernelFacts, loop: UOp) -> tuple[frozenset[UOp], frozenset[UOp]]:
-    """Which REDUCEs close a range and which stores run over it."""
-    closing = frozenset(n for n in facts.reduces if loop in n.src[1:])
-    return closing, frozenset(s for s in facts.stores if loop in facts.ranges[s])
+def _users(facts: KernelFacts) -> dict[UOp, tuple[UOp, ...]]:
+    """Of every range the REDUCEs that close it and the stores that run over it."""
+    users: dict[UOp, dict[UOp, None]] = {r: {} for r in facts.loops}
+    for node in facts.reduces:
+        for source in node.src[1:]:
+            users[source][node] = None
+    for store in facts.stores:
+        for loop in facts.ranges[store]:
+            users[loop][store] = None
+    return {loop: tuple(found) for loop, found in users.items()}
 
 
 def _affine_forms(facts: KernelFacts) -> tuple[list[dict[UOp, int]], list[dict[UOp, int]]]:
@@ -70,23 +86,22 @@ def _affine_forms(facts: KernelFacts) -> tuple[list[dict[UOp, int]], list[dict[U
 
     First those that values and element numbers need, then those that only guards need.
     """
-
-    def is_affine(node: UOp) -> bool:
-        if node.dtype is not dtypes.index:
-            return False
-        return node.op in (Op.RANGE, Op.ADD) or (node.op is Op.MUL and node.src[1].op is Op.CONST)
-
+    index = dtypes.index
+    parts = {
+        n for n in facts.order
+        if n.dtype is index and (n.op is _RANGE or n.op is _ADD or (n.op is _MUL and n.src[1].op is _CONST))
+    }  # fmt: skip
     needed = {facts.sink}
     for node in reversed(facts.order):
         if node in needed:
-            needed.update(node.src[:2] if node.op is Op.INDEX else node.src)
+            needed.update(node.src[:2] if node.op is _INDEX else node.src)
     roots: dict[UOp, bool] = {}
     for node in facts.order:
-        if node.op is not Op.RANGE and is_affine(node):
+        if parts.isdisjoint(node.src) or (node in parts and node.op is not _RANGE):
             continue
-        for position, source in enumerate(node.src[:1] if node.op is Op.REDUCE else node.src):
-            if is_affine(source):
-                guard = node not in needed or (node.op is Op.INDEX and position == 2)
+        for position, source in enumerate(node.src[:1] if node.op is _REDUCE else node.src):
+            if source in parts:
+                guard = node not in needed or (node.op is _INDEX and position == 2)
                 roots[source] = roots.get(source, True) and guard
     values = [affine(root).terms for root, guard in roots.items() if not guard]
     return values, [affine(root).terms for root, guard in roots.items() if guard]
@@ -98,13 +113,18 @@ def _merge(sink: UOp, outer: UOp, inner: UOp) -> UOp:
     merged = make_range(total, outer.arg.number, outer.arg.kind)
     apart = {outer: merged // size, inner: merged % size}
     new: dict[UOp, UOp] = {outer: UOp.const(dtypes.index, 0), inner: merged}
+    order = kernel_order(sink)
     in_guards: dict[UOp, UOp] = dict(apart)
-    for node in toposort((sink,)):
-        if node in apart or not node.src:
+    for node in toposort([n.src[2] for n in order if n.op is Op.INDEX and len(n.src) > 2]):
+        if node not in apart and not in_guards.keys().isdisjoint(node.src):
+            in_guards[node] = mk(node.op, node.dtype, _unclosed(node, in_guards), node.arg)
+    changed = new.keys()
+    for node in order:
+        guarded = node.op is _INDEX and len(node.src) > 2
+        if node in apart or (changed.isdisjoint(node.src) and not guarded):
             continue
-        in_guards[node] = mk(node.op, node.dtype, _unclosed(node, in_guards), node.arg)
         src = _unclosed(node, new)
-        if node.op is Op.INDEX and len(src) > 2:
+        if guarded:
             src = (*src[:2], in_guards.get(node.src[2], node.src[2]))
         if src != node.src:
             new[node] = mk(node.op, node.dtype, src, node.arg)
@@ -114,7 +134,7 @@ def _merge(sink: UOp, outer: UOp, inner: UOp) -> UOp:
 def _unclosed(node: UOp, new: dict[UOp, UOp]) -> tuple[UOp, ...]:
     """The rebuilt sources; a REDUCE closes only what is still a range."""
     src = tuple([new.get(s, s) for s in node.src])
-    if node.op is not Op.REDUCE:
+    if node.op is not _REDUCE:
         return src
     closed = dict.fromkeys(r for s in src[1:] for r in toposort((s,)) if r.op is Op.RANGE)
     return (src[0], *closed)
@@ -138,8 +158,8 @@ class Nest:
 
     def __init__(self, sink: UOp, like: Nest | None = None) -> None:
         self.sink = sink
-        self.order = toposort((sink,))
-        self.ranges = open_ranges(self.order)
+        self.order = kernel_order(sink)
+        self.ranges = ranges_in(sink)
         self._share_blocks()
         self.places: dict[UOp, Place] = {}
         if like is not None and like.places.keys() == {n for n in self.order if n.op is Op.RANGE}:
@@ -156,6 +176,7 @@ class Nest:
         """All stores belong to the block, also what goes to scratch memory and has the same place in every block."""
         blocks = frozenset(n for n in self.order if n.op is Op.RANGE and n.arg.kind is AxisKind.PARALLEL)
         if blocks:
+            self.ranges = dict(self.ranges)
             for store in self.sink.src:
                 self.ranges[store] = self.ranges[store] | blocks
 
@@ -178,6 +199,12 @@ class Nest:
     def context(self, node: UOp) -> UOp | None:
         """The innermost range whose body has to contain the node."""
         return self.innermost(self.ranges[node])
+
+    def contexts(self, nodes: Iterable[UOp]) -> dict[UOp, UOp | None]:
+        """The context of each node."""
+        ranges, innermost = self.ranges, self.innermost
+        known: dict[frozenset[UOp], UOp | None] = {r: innermost(r) for r in {*ranges.values()}}
+        return {node: known[ranges[node]] for node in nodes}
 
     def innermost(self, ranges: frozenset[UOp]) -> UOp | None:
         """The range of a set that is nested deepest."""

@@ -7,11 +7,20 @@ from typing import Final
 from gradlet.base.dtype import DType, dtypes
 from gradlet.codegen.loops import Nest, nest_of
 from gradlet.graph.bounds import bounds
-from gradlet.graph.node import UOp, mk, toposort
+from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import COMPARE, Op
-from gradlet.optimize.analysis import Affine, affine, make_after, use_counts
+from gradlet.optimize.analysis import Affine, affine, kernel_order, make_after, use_counts
 
 _INT32: Final = (-(2**31), 2**31 - 1)
+# Members of an enum are slow to reach through their class.
+_INDEX: Final = Op.INDEX
+_LOAD: Final = Op.LOAD
+_STORE: Final = Op.STORE
+_CONST: Final = Op.CONST
+_SINK: Final = Op.SINK
+_AFTER: Final = Op.AFTER
+_WHERE: Final = Op.WHERE
+_ADD: Final = Op.ADD
 
 
 _GUARDED: Final = frozenset({Op.LOAD, Op.STORE, Op.SINK, Op.WHERE})
@@ -22,8 +31,8 @@ def settle_guards(sink: UOp) -> UOp:
 
     A select between a guarded load and something else, on the load's own guard, becomes the load's other value.
     """
-    order = toposort((sink,))
-    if not any(n.op is Op.INDEX and len(n.src) > 2 for n in order):
+    order = kernel_order(sink)
+    if not any(n.op is _INDEX and len(n.src) > 2 for n in order):
         return sink
     uses = use_counts(order)
     new: dict[UOp, UOp] = {}
@@ -32,20 +41,20 @@ def settle_guards(sink: UOp) -> UOp:
         if node.op not in _GUARDED and changed.isdisjoint(node.src):
             continue
         src = tuple([new.get(s, s) for s in node.src])
-        if node.op is Op.LOAD:
+        if node.op is _LOAD:
             made = _load(node, src)
             if made is not node:
                 new[node] = made
-        elif node.op is Op.STORE and len(src[0].src) > 2 and src[0].src[2].op is Op.CONST:
+        elif node.op is _STORE and len(src[0].src) > 2 and src[0].src[2].op is _CONST:
             index = src[0]
-            kept = mk(Op.STORE, node.dtype, (mk(Op.INDEX, index.dtype, index.src[:2]), src[1]), node.arg)
-            new[node] = kept if index.src[2].arg else mk(Op.SINK, node.dtype)
-        elif node.op is Op.SINK:
-            new[node] = mk(Op.SINK, node.dtype, tuple([s for s in src if s.op is Op.STORE]), node.arg)
-        elif node.op is Op.AFTER:
+            kept = mk(_STORE, node.dtype, (mk(_INDEX, index.dtype, index.src[:2]), src[1]), node.arg)
+            new[node] = kept if index.src[2].arg else mk(_SINK, node.dtype)
+        elif node.op is _SINK:
+            new[node] = mk(_SINK, node.dtype, tuple([s for s in src if s.op is _STORE]), node.arg)
+        elif node.op is _AFTER:
             new[node] = make_after(node.dtype, src)
-        elif node.op is Op.WHERE and src[1].op is Op.LOAD and uses[node.src[1]] == 1 and _is_guarded_by(src[1], src[0]):
-            new[node] = mk(Op.LOAD, node.dtype, (src[1].src[0], src[2]))
+        elif node.op is _WHERE and src[1].op is _LOAD and uses[node.src[1]] == 1 and _is_guarded_by(src[1], src[0]):
+            new[node] = mk(_LOAD, node.dtype, (src[1].src[0], src[2]))
         elif src != node.src:
             new[node] = mk(node.op, node.dtype, src, node.arg)
     return new.get(sink, sink)
@@ -54,16 +63,16 @@ def settle_guards(sink: UOp) -> UOp:
 def _load(node: UOp, src: tuple[UOp, ...]) -> UOp:
     index = src[0]
     if len(index.src) < 3:
-        return mk(Op.LOAD, node.dtype, (index,))
+        return mk(_LOAD, node.dtype, (index,))
     otherwise = src[1] if len(src) > 1 else UOp.const(node.dtype, 0)
     gate = index.src[2]
-    if gate.op is not Op.CONST:
-        return mk(Op.LOAD, node.dtype, (index, otherwise))
-    return mk(Op.LOAD, node.dtype, (mk(Op.INDEX, index.dtype, index.src[:2]),)) if gate.arg else otherwise
+    if gate.op is not _CONST:
+        return mk(_LOAD, node.dtype, (index, otherwise))
+    return mk(_LOAD, node.dtype, (mk(_INDEX, index.dtype, index.src[:2]),)) if gate.arg else otherwise
 
 
 def _is_guarded_by(load: UOp, condition: UOp) -> bool:
-    return load.op is Op.LOAD and len(load.src[0].src) > 2 and load.src[0].src[2] is condition
+    return load.op is _LOAD and len(load.src[0].src) > 2 and load.src[0].src[2] is condition
 
 
 def order_sums(sink: UOp, nest: Nest | None = None) -> UOp:
@@ -77,7 +86,7 @@ def order_sums(sink: UOp, nest: Nest | None = None) -> UOp:
     changed = new.keys()
     sums: dict[UOp, UOp] = {}  # what neighbouring accesses share, in order
     for node in nest.order:
-        if node.op is Op.INDEX:
+        if node.op is _INDEX:
             total = _ordered_element(node.src[1], nest, new, sums)
             src = (new.get(node.src[0], node.src[0]), total, *[new.get(s, s) for s in node.src[2:]])
         elif changed.isdisjoint(node.src):
@@ -91,7 +100,7 @@ def order_sums(sink: UOp, nest: Nest | None = None) -> UOp:
 
 def _ordered_element(element: UOp, nest: Nest, new: dict[UOp, UOp], sums: dict[UOp, UOp]) -> UOp:
     base, constant = element, 0
-    if element.op is Op.ADD and element.src[1].op is Op.CONST:
+    if element.op is _ADD and element.src[1].op is _CONST:
         base, constant = element.src[0], int(element.src[1].arg)
     found = sums.get(base)
     if found is None:
@@ -99,7 +108,7 @@ def _ordered_element(element: UOp, nest: Nest, new: dict[UOp, UOp], sums: dict[U
         sums[base] = found
     if not constant:
         return found
-    if found.op is Op.CONST or (found.op is Op.ADD and found.src[1].op is Op.CONST):
+    if found.op is _CONST or (found.op is _ADD and found.src[1].op is _CONST):
         return ordered_sum(affine(element), nest, new)
     return found + constant
 
@@ -123,7 +132,7 @@ def ordered_sum(form: Affine, nest: Nest, new: dict[UOp, UOp]) -> UOp:
 
 def narrow_vectors(sink: UOp) -> UOp:
     """Vectors of index type become int32 where their bounds prove that it fits, else int64. Scalars stay addresses."""
-    order = toposort((sink,))
+    order = kernel_order(sink)
     if not any(d.kind == "x" and d.count > 1 for d in {n.dtype for n in order}):
         return sink
     new: dict[UOp, UOp] = {}
@@ -159,7 +168,7 @@ def _user_of_narrowed(node: UOp, src: tuple[UOp, ...]) -> UOp:
 
 def _cast(node: UOp, dtype: DType) -> UOp:
     dtype = dtype.vec(node.dtype.count)
-    return UOp.const(dtype, node.arg) if node.op is Op.CONST else node.cast(dtype)
+    return UOp.const(dtype, node.arg) if node.op is _CONST else node.cast(dtype)
 
 
 def _width(nodes: list[UOp]) -> DType:

@@ -26,7 +26,7 @@ from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AxisKind, KernelArg, Op, Stage
 from gradlet.optimize import cost, heuristic
 from gradlet.optimize.actions import language as actions
-from gradlet.optimize.analysis import range_size, size_bound
+from gradlet.optimize.analysis import range_size, remembered_order, size_bound
 from gradlet.optimize.opttext import opts_for
 from gradlet.rules.sets import INDEX_MATH
 from gradlet.target.target import Target
@@ -143,7 +143,7 @@ def lower(ast: UOp, target: Target, observers: Sequence[Observer] = (), parallel
         ArgumentError: the kernel's opts are not possible.
         CompilerError: a pass failed.
     """
-    with no_gc():
+    with no_gc(), remembered_order():
         context = Lowering(target, parallel)
         sink = PIPELINE.run(ast, context, observers)
         uops = tuple(linearize.linearize(sink, context.nests[0] if context.nests else None))

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from gradlet.base.dtype import accumulator, dtypes
-from gradlet.graph.node import UOp, mk, toposort
+from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import Op
-from gradlet.optimize.analysis import use_counts
+from gradlet.optimize.analysis import kernel_order, use_counts
 
 
 def merge_nested(sink: UOp) -> UOp:
     """`sum_j(sum_k(x))` becomes one REDUCE over j and k, also where a guard zeroes the inner sum."""
-    order = toposort((sink,))
+    order = kernel_order(sink)
     uses = use_counts(order)
     new: dict[UOp, UOp] = {}
+    changed = new.keys()
     for node in order:
-        if not node.src:
-            continue
-        made = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
+        made = node
+        if not changed.isdisjoint(node.src):
+            made = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
         if node.op is Op.REDUCE:
             made = _merged(node, made, uses)
-        new[node] = made
-    return new[sink]
+        if made is not node:
+            new[node] = made
+    return new.get(sink, sink)
 
 
 def _merged(old: UOp, node: UOp, uses: dict[UOp, int]) -> UOp:
@@ -45,7 +47,7 @@ def is_zero(node: UOp) -> bool:
 def widen_accumulators(sink: UOp) -> UOp:
     """narrow floats are accumulated in float32, bools as bytes."""
     new: dict[UOp, UOp] = {}
-    for node in toposort((sink,)):
+    for node in kernel_order(sink):
         if not node.src:
             continue
         src = tuple([new.get(s, s) for s in node.src])

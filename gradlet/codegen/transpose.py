@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gradlet.graph.node import UOp, mk, toposort
+from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import Op, ShuffleArg
-from gradlet.optimize.analysis import affine
+from gradlet.optimize.analysis import affine, kernel_order
 from gradlet.optimize.tiles import PIECE_BYTES
 
 
@@ -30,7 +30,7 @@ class _Lanes(NamedTuple):
 
 def transpose_in_registers(sink: UOp) -> UOp:
     """Vectors whose lanes are gathered from rows side by side become columns of those rows."""
-    order = toposort((sink,))
+    order = kernel_order(sink)
     found: dict[_Lanes, dict[int, UOp]] = {}
     for node in order:
         if node.op is Op.VECTORIZE and all(s.op is Op.LOAD for s in node.src) and not _is_broadcast(node):

@@ -26,7 +26,7 @@ def bounds(node: UOp) -> Interval:
     Integers that could overflow their type get the type's whole range. Floats other than constants and converted
     integers get (-inf, inf), which also stands for "maybe NaN".
     """
-    found: Interval | None = getattr(node, "_bounds", None)
+    found: Interval | None = node._bounds
     if found is not None:
         return found
     stack = [node]
@@ -36,7 +36,7 @@ def bounds(node: UOp) -> Interval:
         if (op is _ADD or op is _MUL) and top.dtype is _INDEX:
             # By far the most frequent, and never too large for the type.
             first, second = top.src
-            x, y = getattr(first, "_bounds", None), getattr(second, "_bounds", None)
+            x, y = first._bounds, second._bounds
             if x is None or y is None:
                 if x is None:
                     stack.append(first)
@@ -53,7 +53,7 @@ def bounds(node: UOp) -> Interval:
             top._bounds = _whole(top.dtype)
             stack.pop()
             continue
-        waiting = [s for s in top.src if not hasattr(s, "_bounds")]
+        waiting = [s for s in top.src if s._bounds is None]
         if waiting:
             stack.extend(waiting)
             continue

@@ -120,7 +120,7 @@ def ranges(node: Any) -> tuple[Any, ...]:
         height = len(stack)
         known: list[tuple[Any, ...]] = []
         for source in top.src:
-            found = _known_ranges(source) if source.op is _RANGE else getattr(source, "_ranges", None)
+            found = _known_ranges(source) if source.op is _RANGE else source._ranges
             if found is None:
                 stack.append(source)
             elif found:
@@ -140,10 +140,7 @@ def _known_ranges(node: Any) -> tuple[Any, ...] | None:
         if not outer:
             return outer if outer is None else (node,)
         return tuple(sorted({node, *outer}, key=_range_order))
-    try:
-        return node._ranges  # type: ignore[no-any-return]
-    except AttributeError:
-        return None
+    return node._ranges  # type: ignore[no-any-return]
 
 
 def _range_order(node: Any) -> tuple[int, int, int]:

@@ -64,7 +64,7 @@ class UOp(ElementwiseMixin, MovementMixin):
 
     __slots__ = (
         "op", "dtype", "src", "arg", "uid", "mask", "kind", "sig", "stable", "stamp", "num",
-        "_shape", "_bounds", "_factor", "_ranges", "_extents", "__weakref__",
+        "_shape", "_bounds", "_factor", "_ranges", "_open", "_extents", "__weakref__",
     )  # fmt: skip
     op: Op
     dtype: DType
@@ -79,9 +79,11 @@ class UOp(ElementwiseMixin, MovementMixin):
     num: int
     # Inferred once and kept; unset until asked for.
     _shape: tuple[int, ...]
-    _bounds: tuple[Any, Any]
     _factor: int
-    _ranges: tuple[UOp, ...]
+    # Of kernels, where most nodes are asked: None until then.
+    _bounds: tuple[Any, Any]
+    _ranges: tuple[UOp, ...] | None
+    _open: frozenset[UOp] | None  # `_ranges` as a set
     _extents: tuple[UOp | None, ...]
 
     # construction
@@ -231,11 +233,8 @@ class UOp(ElementwiseMixin, MovementMixin):
     @property
     def ranges(self) -> tuple[UOp, ...]:
         """The RANGE nodes this value depends on and no REDUCE has closed, ordered by their number."""
-        try:
-            return self._ranges
-        except AttributeError:
-            ranges: tuple[UOp, ...] = infer.ranges(self)
-            return ranges
+        found = self._ranges
+        return infer.ranges(self) if found is None else found
 
     def __repr__(self) -> str:
         sources = ", ".join(s.op.name if s.op is not _CONST else repr(s.arg) for s in self.src[:8])
@@ -331,6 +330,8 @@ def mk(op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     node.sig = sig
     node.stable = 0
     node.stamp = 0
+    node._open = node._ranges = None
+    node._bounds = None  # type: ignore[assignment]  # readers know that it is there
     new = _Entry(node, forget)
     new.key = key
     entry = table.setdefault(key, new)

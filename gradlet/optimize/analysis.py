@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain
+from threading import local
 from typing import Final, NamedTuple
 
 from gradlet.base.dtype import DType
@@ -20,30 +22,92 @@ HEAVY: Final = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.P
 HEAVY_NODES: Final = 16
 
 EMPTY: Final[frozenset[UOp]] = frozenset()
+_RANGE: Final = Op.RANGE
+# Members of an enum are slow to reach through their class.
+_STORE: Final = Op.STORE
+_CONST: Final = Op.CONST
+_ADD: Final = Op.ADD
+_MUL: Final = Op.MUL
+_LOAD: Final = Op.LOAD
+_RANGE_BIT: Final = 1 << Op.RANGE
 CLOSING: Final = frozenset({Op.REDUCE, Op.AFTER})  # what runs over ranges of its own and closes them
 
 
 def open_ranges(order: Iterable[UOp]) -> dict[UOp, frozenset[UOp]]:
-    """The ranges each node depends on, for nodes given sources first. A REDUCE or AFTER closes its own."""
+    """The ranges each node depends on, for nodes given sources first. A REDUCE or AFTER closes its own.
+
+    Nodes keep the answer, so a pass pays for the nodes it has made; only a RANGE cannot keep a set that it is in.
+    """
     found: dict[UOp, frozenset[UOp]] = {}
     for node in order:
-        if node.op is Op.RANGE:
+        known = node._open
+        if known is not None:
+            found[node] = known
+            continue
+        if node.op is _RANGE:
             found[node] = frozenset((node,)) | found[node.src[0]]
             continue
         ranges = EMPTY
-        for source in node.src:
-            more = found[source]
-            if more and more is not ranges:
-                ranges = more if not ranges else (ranges if more <= ranges else ranges | more)
-        if ranges and node.op in CLOSING:
-            ranges = ranges.difference(node.src[1:])
-        found[node] = ranges
+        if node.mask & _RANGE_BIT:
+            for source in node.src:
+                more = found[source]
+                if more and more is not ranges:
+                    ranges = more if not ranges else (ranges if more <= ranges else ranges | more)
+            if ranges and node.op in CLOSING:
+                ranges = ranges.difference(node.src[1:])
+        node._open = found[node] = ranges
     return found
+
+
+class _Remembered(local):
+    """The kernel that this thread looked at last, with what a walk over it has found out."""
+
+    depth = 0
+    sink: UOp | None = None
+    order: list[UOp] = []
+    ranges: dict[UOp, frozenset[UOp]] | None = None
+
+
+_remembered: Final = _Remembered()
+
+
+@contextmanager
+def remembered_order() -> Iterator[None]:
+    """Inside the block a kernel is walked once for all passes that leave it as it is, and is kept alive for that."""
+    _remembered.depth += 1
+    try:
+        yield
+    finally:
+        _remembered.depth -= 1
+        if not _remembered.depth:
+            _remembered.sink, _remembered.order, _remembered.ranges = None, [], None
+
+
+def kernel_order(sink: UOp) -> list[UOp]:
+    """All nodes of a kernel, sources first. Others may hold the list too: do not change it."""
+    kept = _remembered
+    if kept.sink is sink:
+        return kept.order
+    order = toposort((sink,))
+    if kept.depth:
+        kept.sink, kept.order, kept.ranges = sink, order, None
+    return order
+
+
+def ranges_in(sink: UOp) -> dict[UOp, frozenset[UOp]]:
+    """The `open_ranges` of all nodes of a kernel. Others may hold them too: do not change them."""
+    order = kernel_order(sink)
+    kept = _remembered
+    if kept.sink is not sink:
+        return open_ranges(order)
+    if kept.ranges is None:
+        kept.ranges = open_ranges(order)
+    return kept.ranges
 
 
 def closed_by(node: UOp) -> tuple[UOp, ...]:
     """The ranges that a REDUCE or an AFTER closes."""
-    return tuple([s for s in node.src[1:] if s.op is Op.RANGE])
+    return tuple([s for s in node.src[1:] if s.op is _RANGE])
 
 
 def nesting_depths(order: Sequence[UOp], ranges: dict[UOp, frozenset[UOp]]) -> dict[UOp, int]:
@@ -51,7 +115,7 @@ def nesting_depths(order: Sequence[UOp], ranges: dict[UOp, frozenset[UOp]]) -> d
     # What is carried belongs to one row: its loop is inside those of the rows.
     depths = {r: 1 for node in order if node.op is Op.CARRY for r in node.src[2:]}
     for node in reversed(order):
-        if node.op is Op.STORE:
+        if node.op is _STORE:
             for r in ranges[node]:
                 depths.setdefault(r, 0)
         elif node.op in CLOSING:
@@ -63,7 +127,7 @@ def nesting_depths(order: Sequence[UOp], ranges: dict[UOp, frozenset[UOp]]) -> d
 
 def kernel_ranges(sink: UOp) -> list[UOp]:
     """All RANGE nodes of a kernel, in nesting order."""
-    return sorted((n for n in toposort((sink,)) if n.op is Op.RANGE), key=nesting_order)
+    return sorted((n for n in kernel_order(sink) if n.op is _RANGE), key=nesting_order)
 
 
 def use_counts(order: Iterable[UOp]) -> Counter[UOp]:
@@ -78,24 +142,24 @@ def nesting_order(node: UOp) -> tuple[bool, int]:
 
 def next_number(sink: UOp) -> int:
     """A range number that the kernel does not use yet, above all others."""
-    return 1 + max((n.arg.number for n in toposort((sink,)) if n.op is Op.RANGE), default=-1)
+    return 1 + max((n.arg.number for n in kernel_order(sink) if n.op is _RANGE), default=-1)
 
 
 def range_size(node: UOp) -> int | None:
     """Trip count of a RANGE, None when it is only known at launch."""
     size = node.src[0]
-    return int(size.arg) if size.op is Op.CONST else None
+    return int(size.arg) if size.op is _CONST else None
 
 
 def is_fixed(node: UOp) -> bool:
     """Whether the trip count of a RANGE is known before launch."""
-    return node.src[0].op is Op.CONST
+    return node.src[0].op is _CONST
 
 
 def size_bound(node: UOp) -> int:
     """Trip count of a RANGE, or the largest it may have."""
     size = node.src[0]
-    if size.op is Op.CONST:
+    if size.op is _CONST:
         return int(size.arg)
     from gradlet.graph.bounds import bounds
 
@@ -112,7 +176,7 @@ def make_after(dtype: DType, sources: Iterable[UOp]) -> UOp:
 
 def make_range(size: UOp, number: int, kind: AxisKind) -> UOp:
     """A RANGE node."""
-    return mk(Op.RANGE, size.dtype, (size,), RangeArg(number, kind))
+    return mk(_RANGE, size.dtype, (size,), RangeArg(number, kind))
 
 
 class Affine(NamedTuple):
@@ -129,12 +193,12 @@ def affine(node: UOp) -> Affine:
     stack = [(node, 1)]
     while stack:
         part, factor = stack.pop()
-        if part.op is Op.CONST:
+        if part.op is _CONST:
             constant += factor * int(part.arg)
-        elif part.op is Op.ADD:
+        elif part.op is _ADD:
             stack.append((part.src[1], factor))
             stack.append((part.src[0], factor))
-        elif part.op is Op.MUL and part.src[1].op is Op.CONST:
+        elif part.op is _MUL and part.src[1].op is _CONST:
             stack.append((part.src[0], factor * int(part.src[1].arg)))
         else:
             terms[part] = terms.get(part, 0) + factor
@@ -172,7 +236,7 @@ def _digits(form: Affine, stride: int, lanes: int) -> tuple[tuple[int, int], tup
     high, rest = divmod(form.constant, stride)
     highs, lows = [high, high], [rest, rest + lanes - 1]
     for atom, factor in form.terms.items():
-        if atom.op is not Op.RANGE:
+        if atom.op is not _RANGE:
             return None
         target, step = (highs, factor // stride) if factor % stride == 0 else (lows, factor)
         target[step > 0] += step * (size_bound(atom) - 1)
@@ -183,11 +247,11 @@ def _digits(form: Affine, stride: int, lanes: int) -> tuple[tuple[int, int], tup
 
 def divisor(node: UOp) -> int:
     """A number that certainly divides an index expression; 0 for the constant 0."""
-    if node.op is Op.CONST:
+    if node.op is _CONST:
         return abs(int(node.arg))
-    if node.op is Op.MUL:
+    if node.op is _MUL:
         return divisor(node.src[0]) * divisor(node.src[1])
-    if node.op in (Op.ADD, Op.MIN, Op.MAX):
+    if node.op in (_ADD, Op.MIN, Op.MAX):
         return math.gcd(divisor(node.src[0]), divisor(node.src[1]))
     return 1
 
@@ -211,7 +275,7 @@ class Access(NamedTuple):
 
     @property
     def is_store(self) -> bool:
-        return self.node.op is Op.STORE
+        return self.node.op is _STORE
 
     @property
     def param(self) -> UOp:
@@ -237,9 +301,9 @@ class KernelFacts:
 
     def __init__(self, sink: UOp) -> None:
         self.sink = sink
-        self.order = toposort((sink,))
-        self.ranges = open_ranges(self.order)
-        self.loops = sorted((n for n in self.order if n.op is Op.RANGE), key=nesting_order)
+        self.order = kernel_order(sink)
+        self.ranges = ranges_in(sink)
+        self.loops = sorted((n for n in self.order if n.op is _RANGE), key=nesting_order)
         self.reduces = [n for n in self.order if n.op is Op.REDUCE]
         self.stores: Sequence[UOp] = sink.src
 
@@ -249,7 +313,7 @@ class KernelFacts:
         return [
             Access(n, n.src[0], affine(n.src[0].src[1]), self.ranges[n])
             for n in self.order
-            if n.op is Op.LOAD or n.op is Op.STORE
+            if n.op is _LOAD or n.op is _STORE
         ]
 
     @cached_property

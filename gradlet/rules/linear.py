@@ -16,6 +16,12 @@ from gradlet.rules.order import sort_key
 
 # Longer sums are left as they are: they do not come from index arithmetic.
 MOST_TERMS: Final = 32
+# Members of an enum are slow to reach through their class.
+_ADD: Final = Op.ADD
+_CONST: Final = Op.CONST
+_MUL: Final = Op.MUL
+_MOD: Final = Op.MOD
+_IDIV: Final = Op.IDIV
 
 Terms = dict[UOp, int]
 
@@ -45,12 +51,12 @@ def take_apart(node: UOp) -> Sum | None:
         if steps > 8 * MOST_TERMS:
             return None
         top, scale = stack.pop()
-        if top.op is Op.ADD:
+        if top.op is _ADD:
             stack.append((top.src[1], scale))
             stack.append((top.src[0], scale))
-        elif top.op is Op.CONST:
+        elif top.op is _CONST:
             constant += scale * int(top.arg)
-        elif top.op is Op.MUL and top.src[1].op is Op.CONST:
+        elif top.op is _MUL and top.src[1].op is _CONST:
             stack.append((top.src[0], scale * int(top.src[1].arg)))
         else:
             total = terms.get(top, 0) + scale
@@ -80,7 +86,7 @@ def recombine(value: Sum) -> Sum:
     changed = True
     while changed:
         changed = False
-        for remainder in [n for n in terms if n.op is Op.MOD and n.src[1].op is Op.CONST and n.src[1].arg > 0]:
+        for remainder in [n for n in terms if n.op is _MOD and n.src[1].op is _CONST and n.src[1].arg > 0]:
             found = _partner(remainder, terms)
             if found is None:
                 continue
@@ -99,14 +105,14 @@ def _partner(remainder: UOp, terms: Terms) -> tuple[UOp, UOp] | None:
     x, divisor = remainder.src
     c, scale = int(divisor.arg), terms[remainder]
     quotients = {_floor_divide(x, c)}
-    if x.op is Op.IDIV and x.src[1].op is Op.CONST and x.src[1].arg > 0:
+    if x.op is _IDIV and x.src[1].op is _CONST and x.src[1].arg > 0:
         quotients.add(_floor_divide(x.src[0], c * int(x.src[1].arg)))
     for node, coefficient in terms.items():
         if coefficient != scale * c:
             continue
         if node in quotients:
             return node, x
-        if node.op is Op.MOD and node.src[0] in quotients and node.src[1].op is Op.CONST and node.src[1].arg > 0:
+        if node.op is _MOD and node.src[0] in quotients and node.src[1].op is _CONST and node.src[1].arg > 0:
             return node, x % (c * int(node.src[1].arg))
     return None
 

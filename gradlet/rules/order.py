@@ -6,15 +6,20 @@ Sums put their terms in this order: first what the outer loops decide, so that i
 from __future__ import annotations
 
 from functools import cmp_to_key
-from typing import Any
+from typing import Any, Final
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
 
+# Members of an enum are slow to reach through their class.
+_CONST: Final = Op.CONST
+
 
 def depth(node: UOp) -> int:
     """The number of the innermost range a node depends on, -1 when it depends on none."""
-    ranges = node.ranges
+    ranges = node._ranges
+    if ranges is None:
+        ranges = node.ranges
     return ranges[-1].arg.number if ranges else -1
 
 
@@ -34,7 +39,7 @@ def compare(first: UOp, second: UOp) -> int:
             return -1 if repr(first.dtype) < repr(second.dtype) else 1
         if len(first.src) != len(second.src):
             return len(first.src) - len(second.src)
-        if first.arg != second.arg or first.op is Op.CONST:
+        if first.arg != second.arg or first.op is _CONST:
             return _compare_args(first.arg, second.arg)
         for one, other in zip(first.src, second.src, strict=True):
             if one is not other:

@@ -8,7 +8,9 @@ import pytest
 from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
 from gradlet.graph.evaluate import run_linear
+from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, Tail
+from gradlet.optimize import analysis
 from gradlet.target.target import AVX2, AVX512, NEON, NVPTX, SSE, Target
 from tests.codegen import kernels
 from tests.codegen.check import check_kernel, check_linear
@@ -123,3 +125,28 @@ def test_a_chain_of_many_operations() -> None:
     arrays = [np.zeros(4, np.float32), np.zeros(4, np.float32)]
     run_linear(program, arrays, {})
     np.testing.assert_array_equal(arrays[0], np.full(4, 10_000, np.float32))
+
+
+def test_passes_that_change_nothing_do_not_walk_the_kernel_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[UOp] = []
+
+    def counted(roots: tuple[UOp, ...]) -> list[UOp]:
+        walked.extend(roots)
+        return toposort(roots)
+
+    monkeypatch.setattr(analysis, "toposort", counted)
+    for case in kernels.ALL:
+        walked.clear()
+        program = pipeline.lower(case().sink, AVX2)
+        assert all(one is not other for one, other in zip(walked, walked[1:]))
+        # Opts, every one of which is a pass of its own, and those of the passes that did something.
+        assert len(walked) <= 14 + 2 * len(program.opts)
+    assert analysis._remembered.sink is None  # nothing is kept alive
+
+
+def test_open_ranges_of_nodes_are_found_once() -> None:
+    sink = kernels.ALL[0]().sink
+    order = toposort((sink,))
+    first, second = analysis.open_ranges(order), analysis.open_ranges(order)
+    assert first == second
+    assert all(first[n] is second[n] for n in order if n.op is not Op.RANGE)

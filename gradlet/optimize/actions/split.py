@@ -20,6 +20,12 @@ from gradlet.target.target import Target
 
 MAX_UNROLL: Final = 256
 MAX_LANES: Final = 128
+# Members of an enum are slow to reach through their class.
+_SINK: Final = Op.SINK
+_AFTER: Final = Op.AFTER
+_REDUCE: Final = Op.REDUCE
+_LOAD: Final = Op.LOAD
+_STORE: Final = Op.STORE
 _SPLITS: Final = {
     OptKind.UNROLL: AxisKind.UNROLL,
     OptKind.VECTORIZE: AxisKind.VECTOR,
@@ -61,7 +67,7 @@ def _check_split(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> Non
             raise refusal(opt, f"at most {MAX_LANES} lanes are supported")
         if target.kind != "cpu":
             raise refusal(opt, "lanes of this target are threads; use THREAD")
-        values = [n for n in facts.order if n.op is not Op.SINK and loop in facts.ranges[n]]  # stores have loops apart
+        values = [n for n in facts.order if n.op is not _SINK and loop in facts.ranges[n]]  # stores have loops apart
         if any(r.arg.kind is AxisKind.VECTOR for n in values for r in facts.ranges[n]):
             raise refusal(opt, "a value would have two ranges of lanes")
     if opt.kind is OptKind.THREAD:
@@ -75,9 +81,9 @@ def _check_copies(facts: KernelFacts, loop: UOp, opt: Opt) -> None:
     if opt.kind is OptKind.SPLIT and not in_pieces:
         return
     for node in facts.order:
-        if node.op is Op.AFTER and loop in facts.ranges[node]:
+        if node.op is _AFTER and loop in facts.ranges[node]:
             raise refusal(opt, "a staged copy is made in every iteration of it; split it before STAGE")
-        if node.op is Op.AFTER and in_pieces and loop in node.src:
+        if node.op is _AFTER and in_pieces and loop in node.src:
             raise refusal(opt, "it is the loop of a staged copy, which is written once; use MASK or SHIFT")
 
 
@@ -146,13 +152,13 @@ class _Split:
                 continue
             depends = self.loop in self.facts.ranges[node]
             src = tuple([new.get(s, s) for s in node.src])
-            if node.op is Op.REDUCE and self.loop in node.src[1:]:
+            if node.op is _REDUCE and self.loop in node.src[1:]:
                 new[node] = self._reduce(node, src[0])
-            elif node.op is Op.AFTER and self.loop in node.src[1:]:
+            elif node.op is _AFTER and self.loop in node.src[1:]:
                 inside = [r for r in (self.outer, self.inner) if r is not None]
                 kept = [new.get(s, s) for s in node.src if s is not self.loop]
                 new[node] = mk(node.op, node.dtype, (*kept, *inside))
-            elif depends and self.mask is not None and node.op in (Op.LOAD, Op.STORE):
+            elif depends and self.mask is not None and node.op in (_LOAD, _STORE):
                 new[node] = self._guard(node, src)
             else:
                 new[node] = mk(node.op, node.dtype, src, node.arg)
@@ -165,20 +171,20 @@ class _Split:
         if self.outer is not None:
             ranges.append(self.outer)
         if not self.inner_last:
-            return mk(Op.REDUCE, node.dtype, (value, *ranges, self.inner), node.arg)
+            return mk(_REDUCE, node.dtype, (value, *ranges, self.inner), node.arg)
         if ranges:
-            value = mk(Op.REDUCE, node.dtype, (value, *ranges), node.arg)
-        return mk(Op.REDUCE, node.dtype, (value, self.inner), node.arg)
+            value = mk(_REDUCE, node.dtype, (value, *ranges), node.arg)
+        return mk(_REDUCE, node.dtype, (value, self.inner), node.arg)
 
     def _guard(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
         assert self.mask is not None
         index = src[0]
         gate = index.src[2] & self.mask if len(index.src) > 2 else self.mask
         guarded = mk(Op.INDEX, index.dtype, (*index.src[:2], gate))
-        if node.op is Op.STORE:
-            return mk(Op.STORE, node.dtype, (guarded, src[1]), node.arg)
+        if node.op is _STORE:
+            return mk(_STORE, node.dtype, (guarded, src[1]), node.arg)
         otherwise = src[1] if len(src) > 1 else UOp.const(node.dtype, 0)
-        return mk(Op.LOAD, node.dtype, (guarded, otherwise))
+        return mk(_LOAD, node.dtype, (guarded, otherwise))
 
 
 def vanishes(node: UOp, loop: UOp, facts: KernelFacts) -> bool:
@@ -191,7 +197,7 @@ def vanishes(node: UOp, loop: UOp, facts: KernelFacts) -> bool:
         part = stack.pop()
         if part.op is Op.CONST and not part.arg:
             continue
-        if part.op is Op.LOAD and loop in facts.ranges[part.src[0]]:
+        if part.op is _LOAD and loop in facts.ranges[part.src[0]]:
             if len(part.src) > 1 and not (part.src[1].op is Op.CONST and part.src[1].arg == 0):
                 return False
         elif part.op in (Op.ADD, Op.MUL):
