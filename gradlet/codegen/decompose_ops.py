@@ -13,7 +13,7 @@ from typing import Final
 from gradlet.base.dtype import dtypes
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import ELEMENTWISE, Op
+from gradlet.ops.op import DOTS, ELEMENTWISE, Op
 from gradlet.optimize.analysis import kernel_order, use_counts
 from gradlet.target.target import Target
 
@@ -263,12 +263,12 @@ def form_multiply_adds(sink: UOp) -> UOp:
     return new.get(sink, sink)
 
 
-_DOT: Final = 1 << Op.DOT
+_DOTS: Final = 1 << Op.DOT | 1 << Op.DOT16
 
 
 def join_dots(sink: UOp) -> UOp:
     """A sum with a DOT that begins with 0 and that nothing else needs: the DOT begins with the rest of the sum."""
-    if not sink.mask & _DOT:
+    if not sink.mask & _DOTS:
         return sink
     order = kernel_order(sink)
     uses = use_counts(order)
@@ -290,11 +290,11 @@ def join_dots(sink: UOp) -> UOp:
 def _begun_with(dot: UOp, start: UOp) -> UOp | None:
     """A chain of DOTs on top of another value, if it begins with 0."""
     chain: list[UOp] = []
-    while dot.op is Op.DOT:
+    while dot.op in DOTS:
         chain.append(dot)
         dot = dot.src[2]
     if not chain or dot.op is not Op.CONST or dot.arg:
         return None
     for link in reversed(chain):
-        start = mk(Op.DOT, link.dtype, (link.src[0], link.src[1], start))
+        start = mk(link.op, link.dtype, (link.src[0], link.src[1], start))
     return start

@@ -489,6 +489,7 @@ NOT_DIFFERENTIABLE: Final[dict[Op, str]] = {
     Op.DERIVATIVE: "has a derivative of its own, see grad/custom",
     Op.BITCAST: "bits, not values",
     Op.DOT: "integers",
+    Op.DOT16: "integers",
     Op.IDIV: "integers",
     Op.MOD: "integers",
     Op.AND: "bits",

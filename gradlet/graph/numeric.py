@@ -252,6 +252,13 @@ def _dot(a: Array, b: Array, start: Array) -> Array:
     return total
 
 
+def _dot16(a: Array, b: Array, start: Array) -> Array:
+    half = a.dtype.type(16)
+    low = np.right_shift(np.left_shift(a, half), half) * np.right_shift(np.left_shift(b, half), half)
+    total: Array = start + low + np.right_shift(a, half) * np.right_shift(b, half)
+    return total
+
+
 _REDUCERS: Final[dict[Op, np.ufunc]] = {
     Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum,
     Op.AND: np.bitwise_and, Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor,
@@ -264,7 +271,7 @@ _FUNCTIONS: Final[dict[Op, Callable[..., Any]]] = {
     Op.AND: np.bitwise_and,
     Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor, Op.SHL: _shift_left, Op.SHR: _shift_right, Op.CMPLT: np.less,
     Op.CMPEQ: np.equal, Op.CMPNE: np.not_equal, Op.WHERE: np.where, Op.MULADD: lambda x, y, z: x * y + z,
-    Op.DOT: _dot,
+    Op.DOT: _dot, Op.DOT16: _dot16,
 }  # fmt: skip
 
 # Computed in float64 for narrower floats: numpy's float32 versions are not correctly rounded.

@@ -566,7 +566,7 @@ _CHECKS: Final[dict[Op, Check]] = {
     **dict.fromkeys((Op.IDIV, Op.MOD, Op.SHL, Op.SHR), _of_kinds("uix")),
     **dict.fromkeys((Op.AND, Op.OR, Op.XOR), _of_kinds("buix")),
     **dict.fromkeys((Op.CMPLT, Op.CMPEQ, Op.CMPNE), _of_kinds("buixf", result_is_bool=True)),
-    Op.WHERE: _where, Op.DOT: _dot,
+    Op.WHERE: _where, Op.DOT: _dot, Op.DOT16: _dot,
     Op.PARAM: _param, Op.RANGE: _range, Op.INDEX: _index, Op.LOAD: _load, Op.STORE: _store, Op.REDUCE: _reduce,
     Op.SHUFFLE: _shuffle, Op.PREFETCH: _prefetch,
     Op.LOCAL: _local, Op.AFTER: _after,

@@ -72,6 +72,7 @@ class Op(IntEnum):
     WHERE = 46
     MULADD = 47
     DOT = 75
+    DOT16 = 90
     # kernel: ranges, memory
     PARAM = 48
     RANGE = 49
@@ -521,6 +522,8 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.MULADD: OpInfo(3, (K, L), None, "x * y + z, fused when the target has it"),
     Op.DOT: OpInfo(3, ANY, None, "(a, b, start) of int32: start plus the products of the four bytes of a, which have "
                    "no sign, with those of b, which have one"),
+    Op.DOT16: OpInfo(3, ANY, None, "(a, b, start) of int32: start plus the products of the two halves of a with those "
+                     "of b, all with their signs"),
     Op.PARAM: OpInfo(0, (K, L), ParamArg, "pointer argument of a kernel; dtype is the element's"),
     Op.RANGE: OpInfo(1, (K, L), RangeArg, "loop variable 0 <= i < source, dtype index"),
     Op.INDEX: OpInfo(None, (K, L), None, "(param, element number[, gate]) -> address; dtype is the element's"),
@@ -550,7 +553,8 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
 
 UNARY: Final = frozenset({Op.CAST, Op.BITCAST, Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.TRUNC})
 BINARY: Final = frozenset(Op(n) for n in range(Op.ADD, Op.CMPNE + 1))
-TERNARY: Final = frozenset({Op.WHERE, Op.MULADD, Op.DOT})
+TERNARY: Final = frozenset({Op.WHERE, Op.MULADD, Op.DOT, Op.DOT16})
+DOTS: Final = frozenset({Op.DOT, Op.DOT16})  # products of parts of words
 ELEMENTWISE: Final = UNARY | BINARY | TERNARY
 COMPARE: Final = frozenset({Op.CMPLT, Op.CMPEQ, Op.CMPNE})
 MOVEMENT: Final = frozenset(Op(n) for n in range(Op.RESHAPE, Op.UNWINDOW + 1)) | {Op.LIMIT}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Op
+from gradlet.ops.op import DOTS, AxisKind, Op
 from gradlet.optimize.analysis import MOST_APART, Access, KernelFacts, range_size, size_bound
 from gradlet.optimize.plan import Plan
 from gradlet.optimize.thin import plan_thin
@@ -83,7 +83,7 @@ def _products(reduce: UOp) -> list[UOp]:
             value = value.src[0]
         if value.op is Op.ADD:
             pending.extend((value.src[1], value.src[0]))
-        elif value.op is Op.DOT:
+        elif value.op in DOTS:
             found.append(value)
             pending.append(value.src[2])
         elif value.op is Op.MUL and value.src[1].op is not Op.CONST:
@@ -261,6 +261,8 @@ def _write_out_taps(plan: Plan, found: Contraction, shape: Tile) -> None:
             break
         plan.unroll(loop, size)
         body *= size
+    if any(p.op in DOTS for p in _products(found.reduce)):
+        body *= 2  # a sum waits in a register while its product is made: more of them at once do not fit
     if body < 16:
         longest = max(loops, key=plan.blocks, default=None)
         if longest is not None and plan.blocks(longest) >= 8:

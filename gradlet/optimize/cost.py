@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import ELEMENTWISE, AxisKind, Op
+from gradlet.ops.op import DOTS, ELEMENTWISE, AxisKind, Op
 from gradlet.optimize.analysis import KernelFacts, size_bound
 
 _FREE = frozenset({Op.CAST, Op.BITCAST, Op.WHERE})
@@ -36,6 +36,8 @@ def estimate_facts(facts: KernelFacts, near: frozenset[int] = frozenset(), fixed
     trips = {r: 1 if r in fixed else size_bound(r) for r in facts.loops}
     flops = 0
     for node in facts.order:
+        if node.op in DOTS:
+            flops += (8 if node.op is Op.DOT else 4) * math.prod(trips[r] for r in facts.ranges[node])
         if not node.dtype.is_float:
             continue
         if node.op in ELEMENTWISE and node.op not in _FREE:

@@ -1,9 +1,9 @@
-"""Dot products of the bytes in words, as LLVM instructions: one where the machine has it, else exact in a few."""
+"""Dot products of bytes or halves in words, as LLVM instructions: one where the machine has it, else exact in a few."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from gradlet.graph.node import UOp
@@ -32,18 +32,62 @@ class Pair(NamedTuple):
 
 def dot(writer: Writer, target: Target, pairs: Sequence[Pair], start: Value | None) -> Value:
     """`start` plus the products of the bytes of all pairs, in every lane of 32 bits."""
-    kind = pairs[0].unsigned.type
-    count = lanes_of(kind)
-    width = min(count, target.vector_bits // 32)
-    if not target.triple.startswith("x86_64") or width < 4 or count % width:
+    native = _native(target)
+    if native is None:
         return _by_byte(writer, pairs, start)
+    return _in_registers(writer, target, pairs, start, native, _by_byte)
+
+
+def dot16(writer: Writer, target: Target, first: Value, second: Value, start: Value | None) -> Value:
+    """`start` plus the products of the halves of two words, in every lane of 32 bits."""
+    pair = Pair(first, second, 0)
+    if _halves_name(target, 128) is None:
+        return _by_half(writer, pair, start)
+
+    def native(writer: Writer, target: Target, pairs: Sequence[Pair], start: Value | None) -> Value:
+        (one,) = pairs
+        kind = vector_type(2 * lanes_of(one.unsigned.type), "i16")
+        shorts = [writer.convert("bitcast", v, kind) for v in (one.unsigned, one.signed)]
+        name = _halves_name(target, 16 * lanes_of(kind))
+        assert name is not None
+        return _sum(writer, start, writer.call(one.unsigned.type, name, *shorts))
+
+    return _in_registers(writer, target, (pair,), start, native, lambda w, pairs, s: _by_half(w, pairs[0], s))
+
+
+_Plain = Callable[[Writer, Sequence[Pair], Value | None], Value]
+_Native = Callable[[Writer, Target, Sequence[Pair], Value | None], Value]
+
+
+def _native(target: Target) -> _Native | None:
+    """Dot products of bytes in a vector register; None where plain arithmetic is as good."""
+    if target.triple.startswith("x86_64"):
+        return _x86
+    return _arm if target.dot8 and target.triple.startswith("aarch64") else None
+
+
+def _halves_name(target: Target, bits: int) -> str | None:
+    """The instruction for products of shorts summed in pairs."""
+    if target.triple.startswith("x86_64"):
+        return _SHORT_PAIRS[bits]
+    return "llvm.wasm.dot" if target.triple.startswith("wasm32") else None
+
+
+def _in_registers(
+    writer: Writer, target: Target, pairs: Sequence[Pair], start: Value | None, native: _Native, plain: _Plain
+) -> Value:
+    """Register by register; by plain arithmetic where lanes fill none."""
+    count = lanes_of(pairs[0].unsigned.type)
+    width = min(count, target.vector_bits // 32)
+    if width < 4 or count % width:
+        return plain(writer, pairs, start)
     if width == count:
-        return _x86(writer, target, pairs, start)
+        return native(writer, target, pairs, start)
     parts: list[Value] = []
     for first in range(0, count, width):
         picks = list(range(first, first + width))
         cut = [Pair(writer.lanes(p.unsigned, picks), writer.lanes(p.signed, picks), p.largest) for p in pairs]
-        parts.append(_x86(writer, target, cut, None if start is None else writer.lanes(start, picks)))
+        parts.append(native(writer, target, cut, None if start is None else writer.lanes(start, picks)))
     while len(parts) > 1:
         parts = [_joined(writer, one, other) for one, other in zip(parts[::2], parts[1::2], strict=True)]
     return parts[0]
@@ -73,6 +117,39 @@ def _by_byte(writer: Writer, pairs: Sequence[Pair], start: Value | None) -> Valu
             total = _sum(writer, total, writer.binary("mul", one, other))
     assert total is not None
     return total
+
+
+def _by_half(writer: Writer, pair: Pair, start: Value | None) -> Value:
+    """Plain arithmetic on words, for any machine."""
+    half = integer(16, pair.unsigned.type)
+    words = (pair.unsigned, pair.signed)
+    low = [writer.binary("ashr", writer.binary("shl", word, half), half) for word in words]
+    high = [writer.binary("ashr", word, half) for word in words]
+    total = _sum(writer, start, writer.binary("mul", *low))
+    return writer.binary("add", total, writer.binary("mul", *high))
+
+
+def _arm(writer: Writer, target: Target, pairs: Sequence[Pair], start: Value | None) -> Value:
+    """One instruction where bytes of both kinds can be multiplied. Else the unsigned ones are lowered by 128, and 128
+    times the signed ones comes from the complements of those: they are below the negatives by 1.
+    """
+    kind = pairs[0].unsigned.type
+    mixed = "+i8mm" in target.features
+    total = Value("zeroinitializer", kind) if start is None else start
+    for pair in pairs:
+        if mixed:
+            total = _arm_bytes(writer, "usdot", total, pair.unsigned, pair.signed)
+            continue
+        lowest = integer(-0x7F7F7F80, kind)  # -128 in every byte
+        total = _arm_bytes(writer, "sdot", total, writer.binary("xor", pair.unsigned, lowest), pair.signed)
+        total = _arm_bytes(writer, "sdot", total, lowest, writer.binary("xor", pair.signed, integer(-1, kind)))
+        total = writer.binary("add", total, integer(-4 * 128, kind))
+    return total
+
+
+def _arm_bytes(writer: Writer, name: str, total: Value, first: Value, second: Value) -> Value:
+    bytes_ = [writer.convert("bitcast", v, "<16 x i8>") for v in (first, second)]
+    return writer.call(total.type, f"llvm.aarch64.neon.{name}.v4i32.v16i8", total, *bytes_)
 
 
 def _x86(writer: Writer, target: Target, pairs: Sequence[Pair], start: Value | None) -> Value:

@@ -20,7 +20,7 @@ from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import ELEMENTWISE, AxisKind, Op
 from gradlet.render.llvmalu import Alu
 from gradlet.render.llvmcast import bitcast, cast
-from gradlet.render.llvmdot import Pair, dot, dot_chain, joined_dots, largest_byte
+from gradlet.render.llvmdot import Pair, dot, dot16, dot_chain, is_zero, joined_dots, largest_byte
 from gradlet.render.llvmtext import (
     Value,
     Writer,
@@ -464,6 +464,10 @@ class _Kernel:
         op = node.op
         if op is Op.DOT:
             return self._dot(node, None)
+        if op is Op.DOT16:
+            words = self.value(node.src[0]), self.value(node.src[1])
+            start = None if is_zero(node.src[2]) else self.value(node.src[2])
+            return dot16(self.writer, self.target, *words, start)
         if op is Op.ADD and not self.dots.isdisjoint(node.src):
             first, second = node.src if node.src[0] in self.dots else node.src[::-1]
             return self._dot(first, second)

@@ -143,7 +143,7 @@ def _lay_out_factors(product: UOp, target: Target) -> UOp:
     worth_it = target.l2_bytes // 8 if _is_row_major(right) else too_large
     if prod(outer) < MIN_ROWS or columns < strip or columns * depth * item <= worth_it:
         return product
-    right = _in_strips(right, strip)
+    right = in_strips(right, strip)
     if prod(outer) * depth * item > too_large and not _is_row_major(left):
         left = mk(Op.CONTIGUOUS, left.dtype, (left,), None)
     shape = ShapeArg(product.shape)
@@ -156,7 +156,7 @@ def strip_columns(product: UOp, target: Target) -> int:
     return target.lanes(product.dtype) * (4 if target.vector_registers >= 32 else 2)
 
 
-def _in_strips(right: UOp, strip: int) -> UOp:
+def in_strips(right: UOp, strip: int) -> UOp:
     """`[1, n, k]` kept in memory as `[n / strip, k, strip]`, the last strip filled up with zeros."""
     shape = right.shape
     columns, depth = shape[-2:]

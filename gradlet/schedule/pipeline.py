@@ -27,6 +27,7 @@ from gradlet.schedule.layout import lay_out_operands
 from gradlet.schedule.moves import chain_to, replay, reshape, root_of
 from gradlet.schedule.online import go_online
 from gradlet.schedule.order import execution_order
+from gradlet.schedule.packed import pack_products
 from gradlet.schedule.pick import pick_selected
 from gradlet.schedule.pull import pull_sums
 from gradlet.schedule.refusals import Decisions
@@ -113,6 +114,10 @@ def _lay_out_operands(node: UOp, context: Context) -> UOp:
 
 def _form_dots(node: UOp, context: Context) -> UOp:
     return form_dots(node)
+
+
+def _pack_products(node: UOp, context: Context) -> UOp:
+    return pack_products(node, context.target_of, context.default_device)
 
 
 def _convert_before_repeating(node: UOp, context: Context) -> UOp:
@@ -226,6 +231,8 @@ PIPELINE: Final = Pipeline(
              doc="the base of a write is memory, or is kept in one piece, so that its view stays a view of it"),
         Pass("simplify tensors", SIMPLIFY, T, T, doc="identities, constants, merged movements"),
         Pass("form byte dots", _form_dots, T, T, doc="four products of the bytes in words are one operation"),
+        Pass("pack narrow products", _pack_products, T, T,
+             doc="products of integers of 8 and 16 bits multiply several of them at once, in words"),
         Pass("pull sums through windows", _pull_sums, T, T,
              doc="the gradient of a convolution is a convolution, not products that are scattered"),
         Pass("pick selected elements", _pick_selected, T, T,

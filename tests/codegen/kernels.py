@@ -96,6 +96,21 @@ def byte_dots(size: int = 24, mask: int = 0x0F0F0F0F) -> Kernel:
     return Kernel(b.sink("byte_dots"), [empty(size, dtype="int32"), *arrays], {0: expected})
 
 
+def half_dots(size: int = 24) -> Kernel:
+    """A sum of the products of the halves in two words each, and something else; the least and largest are there."""
+    b = Builder()
+    i = b.range(size)
+    words = [b.load(b.param(slot, size, dtypes.int32), i) for slot in (1, 2, 3)]
+    dots = [mk(Op.DOT16, dtypes.int32, (words[n], words[n + 1], UOp.const(dtypes.int32, 0))) for n in (0, 1)]
+    b.store(b.param(0, size, dtypes.int32), i, dots[0] + dots[1] + words[2])
+    arrays = [np.random.default_rng(n).integers(-(2**31), 2**31, size).astype(np.int32) for n in range(3)]
+    for a in arrays:
+        a[:3] = np.array([0x80008000, 0x7FFF7FFF, 0x80007FFF], np.uint32).view(np.int32)
+    halves = [a.view(np.int16).astype(np.int64).reshape(size, 2) for a in arrays]
+    total = (halves[0] * halves[1]).sum(1) + (halves[1] * halves[2]).sum(1) + arrays[2]
+    return Kernel(b.sink("half_dots"), [empty(size, dtype="int32"), *arrays], {0: total.astype(np.int32)})
+
+
 def elementwise(size: int = 1000) -> Kernel:
     b = Builder()
     out, x, y = b.param(0, size), b.param(1, size), b.param(2, size)

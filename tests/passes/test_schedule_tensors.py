@@ -227,6 +227,65 @@ CASES: dict[str, list[tuple[str, str]]] = {
 """,
         ),
     ],
+    "pack narrow products": [
+        (  # two halves a word; the right factor in strips
+            """
+%0 = BUFFER int8 [number=1, size=5120, device='CPU']
+%1 = RESHAPE int8 (%0) [shape=(64, 1, 80)]
+%2 = CAST int32 (%1)
+%3 = EXPAND int32 (%2) [shape=(64, 64, 80)]
+%4 = BUFFER uint8 [number=2, size=5120, device='CPU']
+%5 = RESHAPE uint8 (%4) [shape=(80, 64)]
+%6 = CAST int32 (%5)
+%7 = PERMUTE int32 (%6) [axes=(1, 0)]
+%8 = RESHAPE int32 (%7) [shape=(1, 64, 80)]
+%9 = EXPAND int32 (%8) [shape=(64, 64, 80)]
+%10 = MUL int32 (%3, %9)
+%11 = REDUCE_AXES int32 (%10) [op=ADD, axes=(2,)]
+%12 = SINK void (%11) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER int8 [number=1, size=5120, device='CPU']
+%1 = RESHAPE int8 (%0) [shape=(64, 1, 80)]
+%2 = CAST int32 (%1)
+%3 = RESHAPE int32 (%2) [shape=(64, 1, 40, 2)]
+%4 = SHRINK int32 (%3) [bounds=((0, 64), (0, 1), (0, 40), (0, 1))]
+%5 = RESHAPE int32 (%4) [shape=(64, 1, 40)]
+%6 = CONST int32 [65535]
+%7 = AND int32 (%5, %6)
+%8 = SHRINK int32 (%3) [bounds=((0, 64), (0, 1), (0, 40), (1, 2))]
+%9 = RESHAPE int32 (%8) [shape=(64, 1, 40)]
+%10 = CONST int32 [16]
+%11 = SHL int32 (%9, %10)
+%12 = OR int32 (%7, %11)
+%13 = CONTIGUOUS int32 (%12)
+%14 = EXPAND int32 (%13) [shape=(64, 64, 40)]
+%15 = BUFFER uint8 [number=2, size=5120, device='CPU']
+%16 = RESHAPE uint8 (%15) [shape=(80, 64)]
+%17 = PERMUTE uint8 (%16) [axes=(1, 0)]
+%18 = RESHAPE uint8 (%17) [shape=(1, 64, 80)]
+%19 = CAST int32 (%18)
+%20 = RESHAPE int32 (%19) [shape=(1, 64, 40, 2)]
+%21 = SHRINK int32 (%20) [bounds=((0, 1), (0, 64), (0, 40), (0, 1))]
+%22 = RESHAPE int32 (%21) [shape=(1, 64, 40)]
+%23 = AND int32 (%22, %6)
+%24 = SHRINK int32 (%20) [bounds=((0, 1), (0, 64), (0, 40), (1, 2))]
+%25 = RESHAPE int32 (%24) [shape=(1, 64, 40)]
+%26 = SHL int32 (%25, %10)
+%27 = OR int32 (%23, %26)
+%28 = RESHAPE int32 (%27) [shape=(4, 16, 40)]
+%29 = PERMUTE int32 (%28) [axes=(0, 2, 1)]
+%30 = CONTIGUOUS int32 (%29)
+%31 = PERMUTE int32 (%30) [axes=(0, 2, 1)]
+%32 = RESHAPE int32 (%31) [shape=(1, 64, 40)]
+%33 = EXPAND int32 (%32) [shape=(64, 64, 40)]
+%34 = CONST int32 [0]
+%35 = DOT16 int32 (%14, %33, %34)
+%36 = REDUCE_AXES int32 (%35) [op=ADD, axes=(2,)]
+%37 = SINK void (%36) [name='schedule', opts=None]
+""",
+        ),
+    ],
     "convert before repeating": [
         (  # conversions move below the repetition
             """

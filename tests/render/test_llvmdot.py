@@ -13,7 +13,7 @@ from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import Op
 from gradlet.render.llvmdot import possible_bits
 from gradlet.render.llvmir import render
-from gradlet.target.target import AVX2, AVX512, NEON, SSE, Target
+from gradlet.target.target import AVX2, AVX512, NEON, SSE, WASM, Target
 from tests.codegen import kernels
 from tests.codegen.check import assert_expected, check_linear
 from tests.render.build import execute
@@ -67,6 +67,36 @@ def test_machine_code_is_exact(mask: int, size: int, features: str) -> None:
     execute(pipeline.lower(kernel.sink, target), target, arrays)
     assert_expected(kernel, arrays)
     assert kernel.expected[0].dtype == np.int32
+
+
+SDOT = replace(NEON, features="+neon,+dotprod", dot8=True)
+USDOT = replace(NEON, features="+neon,+dotprod,+i8mm", dot8=True)
+
+
+@pytest.mark.parametrize(("target", "name"), [(SDOT, "sdot"), (USDOT, "usdot")], ids=["sdot", "usdot"])
+@pytest.mark.parametrize("size", [5, 24])
+def test_bytes_on_arm(target: Target, name: str, size: int) -> None:
+    check_linear(kernels.byte_dots(size, -1), target)
+    text = emit_assembly(render(program(target, -1), target), target)
+    assert f"\t{name}\t" in text and "\tmul\t" not in text
+
+
+@pytest.mark.parametrize("size", [3, 24, 40])
+@pytest.mark.parametrize("target", [AVX2, SSE], ids=lambda t: t.name)
+def test_halves_are_exact(target: Target, size: int) -> None:
+    kernel = kernels.half_dots(size)
+    arrays = [a.copy() for a in kernel.arrays]
+    execute(pipeline.lower(kernel.sink, target), target, arrays)
+    assert_expected(kernel, arrays)
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2, SSE, NEON, WASM], ids=lambda t: t.name)
+def test_halves_are_one_instruction_on_x86(target: Target) -> None:
+    kernel = kernels.half_dots(32)
+    check_linear(kernel, target)
+    text = emit_assembly(render(pipeline.lower(kernel.sink, target), target), target)
+    assert ("pmaddwd" in text or "i32x4.dot_i16x8_s" in text) is (target is not NEON)
+    assert ("pmull" in text) is False
 
 
 def test_possible_bits() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,19 @@ def by_hand(name: str, make: Callable[[], kernels.Kernel], target: Target) -> Ca
     before = [np.ascontiguousarray(a).reshape(-1) for a in kernel.arrays]
     after = [kernel.expected.get(slot, a).reshape(-1).astype(a.dtype) for slot, a in enumerate(before)]
     return Case(name, program, before, after, tuple(kernel.variables[v] for v in program.variables))
+
+
+SDOT = replace(NEON, features="+neon,+dotprod", dot8=True)
+USDOT = replace(NEON, features="+neon,+dotprod,+i8mm", dot8=True)
+
+
+@pytest.mark.parametrize("target", [NEON, SDOT, USDOT, WASM], ids=["neon", "sdot", "usdot", "wasm"])
+def test_dots_of_words(target: Target, tmp_path: Path) -> None:
+    foreign.need_tools(target)
+    cases = [by_hand("bytes", lambda: kernels.byte_dots(27, -1), target)]
+    cases.append(by_hand("small bytes", lambda: kernels.byte_dots(32), target))
+    cases.append(by_hand("halves", lambda: kernels.half_dots(27), target))
+    foreign.check(cases, target, tmp_path)
 
 
 @FOREIGN

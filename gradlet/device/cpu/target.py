@@ -76,20 +76,22 @@ def _target(asked: str, cores: int, use_facts: bool) -> Target:
     return target if measured is None else replace(target, **measured.rounded()._asdict())
 
 
-# The feature that each level calls the dot product of bytes.
-_DOT8 = {AVX512.name: "avx512vnni", AVX2.name: "avxvnni"}
+# The features of dot products of bytes that each level may have; the first one is needed.
+_DOT8 = {AVX512.name: ("avx512vnni",), AVX2.name: ("avxvnni",), NEON.name: ("dotprod", "i8mm")}
 
 
 def _with_dot8(target: Target) -> Target:
     """The target with its instruction for dot products of bytes, if this machine has one."""
-    feature = _DOT8.get(target.name)
-    if feature is None:
+    wanted = _DOT8.get(target.name)
+    if wanted is None:
         return target
     from gradlet.device.common.llvm import binding
 
-    if not binding().get_host_cpu_features().get(feature):
+    has = binding().get_host_cpu_features()
+    if not has.get(wanted[0]):
         return target
-    return replace(target, features=f"{target.features},+{feature}".lstrip(","), dot8=True)
+    found = ",".join(f"+{feature}" for feature in wanted if has.get(feature))
+    return replace(target, features=f"{target.features},{found}".lstrip(","), dot8=True)
 
 
 def _triple(base: Target) -> str:
