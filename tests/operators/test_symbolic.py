@@ -83,6 +83,13 @@ def check_symbolic(case: Case) -> tuple[int, int]:
     return right, refused
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
+# The quick run takes every second case.
+RUNS = [
+    pytest.param(case, id=case.name, marks=[pytest.mark.slow] if number % 2 else [])
+    for number, case in enumerate(CASES)
+]
+
+
+@pytest.mark.parametrize("case", RUNS)
 def test_operator_along_axes_of_unknown_size(case: Case) -> None:
     check_symbolic(case)
