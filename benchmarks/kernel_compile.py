@@ -30,6 +30,7 @@ from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
 from gradlet.codegen.launch import lower_launch
 from gradlet.device.common import llvm
+from gradlet.device.cpu.image import image_of
 from gradlet.device.cpu.plan import launch_plan
 from gradlet.device.cpu.runtime import CpuBackend, link
 from gradlet.device.cpu.target import host_target
@@ -270,6 +271,11 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
     return result, 1e3 * (time.thread_time() - start)
 
 
+def finished(code: bytes) -> bytes:
+    """Object code as it is kept on disk."""
+    return image_of(code) or code
+
+
 def measure(row: str, ast: UOp, target: Target, runs_here: bool, rounds: int) -> Cost:
     """One kernel, step by step."""
     lower = lower_launch if is_launch(ast.arg) else pipeline.lower
@@ -281,7 +287,7 @@ def measure(row: str, ast: UOp, target: Target, runs_here: bool, rounds: int) ->
         source, rendering = timed(lambda: render(program, target))
         machine = llvm.target_machine(target.triple, target.cpu, target.features)
         module, parsing = timed(lambda text=source: llvm._parse(text, target, machine))
-        code, generating = timed(lambda parsed=module: bytes(machine.emit_object(parsed)))
+        code, generating = timed(lambda parsed=module: finished(bytes(machine.emit_object(parsed))))
         linking = cached = 0.0
         if runs_here:
             loaded.append(None)

@@ -13,6 +13,7 @@ from gradlet.base import events, settings
 from gradlet.device.common import llvm
 from gradlet.device.common.hostmemory import HostAllocator
 from gradlet.device.cpu import pool
+from gradlet.device.cpu.image import MAGIC, image_of
 from gradlet.device.cpu.jit import Loaded, load
 from gradlet.device.cpu.parts import Segment, cut
 from gradlet.device.cpu.plan import LaunchPlan, launch_plan, plan_from
@@ -166,19 +167,20 @@ class CpuBackend:
         return render(program, self.target)
 
     def cache_name(self, source: str) -> str:
-        """The name of this source's object code in the cache on disk."""
-        return diskcache.key(source, self.target.key, llvm.version())
+        """The name of this source's code in the cache on disk."""
+        return diskcache.key(source, self.target.key, llvm.version(), MAGIC.hex())
 
     def compile(self, program: AnyProgram) -> bytes:
-        """Object code of a kernel or a launch."""
+        """The code of a kernel or a launch: an image, or object code where that is what can be loaded."""
         return self.assemble(self.render(program), program.name)
 
     def assemble(self, source: str, name: str) -> bytes:
-        """Object code of LLVM IR, from the cache on disk where it has it; `name` is for listeners."""
+        """The code of LLVM IR, from the cache on disk where it has it; `name` is for listeners."""
         entry = self.cache_name(source)
         code = diskcache.get(entry)
         if code is None:
             code = llvm.emit_object(source, self.target)
+            code = image_of(code) or code
             diskcache.put(entry, code)
         elif events.active():
             events.emit(events.CacheHit("disk", name))
