@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +20,7 @@ _MADE_ANEW: Final = 1 << Op.REDUCE | 1 << Op.CARRY | 1 << Op.NEXT | 1 << Op.AFTE
 # Members of an enum are slow to reach through their class.
 _RANGE: Final = Op.RANGE
 _ACC: Final = Op.ACC
+_REDUCES: Final = 1 << Op.REDUCE
 _LOOPS: Final = frozenset({Op.RANGE, Op.REDUCE, Op.AFTER})  # their contexts follow from ranges alone
 
 
@@ -54,6 +55,9 @@ class _Accumulators:
     def __init__(self, sink: UOp, nest: Nest) -> None:
         self.sink, self.nest = sink, nest
         self.order = depth_first([sink], {})
+        self.starts = _starts(self.order, nest)
+        if self.starts:
+            self.order = depth_first([sink], {reduce: [start] for reduce, (_, start) in self.starts.items()})
         self.program = _Program()
         self.new: dict[UOp, UOp] = {}
         self.updates: dict[UOp, UOp] = {}
@@ -66,7 +70,7 @@ class _Accumulators:
         nest, program, new = self.nest, self.program, self.new
         contexts = nest.contexts(self.order)
         self._pin_ordered_loads(contexts)
-        inside = self.inside
+        inside, starts = self.inside, self.starts
         for node in self.order:
             if not node.mask & _MADE_ANEW:
                 if node in inside:
@@ -87,6 +91,9 @@ class _Accumulators:
                 continue
             if node.op is Op.AFTER:
                 new[node] = node.src[0]
+                continue
+            if node.op is Op.ADD and starts and (started := self._started(node)) is not None:
+                new[node] = new[started]
                 continue
             made = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
             self._wait(made, node.src)
@@ -131,6 +138,9 @@ class _Accumulators:
         program = self.program
         dtype, op = node.dtype, node.arg.op
         start = UOp.const(dtype, identity_element(op, dtype))
+        if node in self.starts:
+            start = self.new[self.starts[node][1]]
+            context = self.nest.places[min(node.src[1:], key=self.nest.nesting)].parent
         loops = tuple(sorted(node.src[1:], key=self.nest.nesting))
         acc = mk(Op.ACC, dtype, (start, *loops), self._number())
         innermost = loops[-1]
@@ -138,9 +148,16 @@ class _Accumulators:
         update = mk(Op.UPDATE, dtype, (acc, value))
         self.new[node] = acc
         self.updates[acc] = update
-        program.contexts[start] = None
+        if node not in self.starts:
+            program.contexts[start] = None
+        else:
+            self._wait(acc, (self.starts[node][1],))
         program.contexts[acc] = context
         program.contexts[update] = innermost
+
+    def _started(self, node: UOp) -> UOp | None:
+        """The REDUCE that begins with the other term of a sum, so that it ends as the sum."""
+        return next((s for s in node.src if s in self.starts and self.starts[s][0] is node), None)
 
     def _wait(self, made: UOp, sources: Iterable[UOp]) -> None:
         """Whatever reads an accumulator that a loop fills comes after its last update."""
@@ -256,6 +273,38 @@ class _Accumulators:
 
     def _follow(self, node: UOp, earlier: UOp) -> None:
         self.program.after.setdefault(node, []).append(earlier)
+
+
+def _starts(order: Sequence[UOp], nest: Nest) -> dict[UOp, tuple[UOp, UOp]]:
+    """REDUCEs that are added to what was stored before: the sum, and the value that they can begin with."""
+    if STRICT_FLOAT.value:
+        return {}
+    users: dict[UOp, list[UOp]] = {}
+    stored = {node.src[0].src[0] for node in order if node.op is Op.STORE}
+    if stored.isdisjoint([node.src[0].src[0] for node in order if node.op is Op.LOAD]):
+        return {}
+    for node in order:
+        for source in node.src:
+            if source.op is Op.REDUCE:
+                users.setdefault(source, []).append(node)
+    found: dict[UOp, tuple[UOp, UOp]] = {}
+    for reduce, using in users.items():
+        if len(using) != 1 or using[0].op is not Op.ADD or reduce.arg.op is not Op.ADD:
+            continue
+        other = next((s for s in using[0].src if s is not reduce), None)
+        if other is None or not _is_stored_value(other, stored):
+            continue
+        parent = nest.places[min(reduce.src[1:], key=nest.nesting)].parent
+        if nest.context(other) is parent and nest.context(using[0]) is parent:
+            found[reduce] = (using[0], other)
+    return found
+
+
+def _is_stored_value(node: UOp, stored: set[UOp]) -> bool:
+    """A load of what the kernel stores itself, or a constant where nothing has been stored yet."""
+    if node.op is Op.WHERE and node.src[2].op in (Op.CONST, Op.VECTORIZE):
+        node = node.src[1]
+    return node.op is Op.LOAD and node.src[0].src[0] in stored and not node.mask & _REDUCES
 
 
 def _may_meet(one: UOp, other: UOp) -> bool:

@@ -35,6 +35,13 @@ class Address(NamedTuple):
     filled: Array | None = None
 
 
+class Filling(NamedTuple):
+    """Arrays that the stores of an AFTER read as well as fill, one for each point of the ranges around them."""
+
+    after: UOp
+    arrays: Array
+
+
 @dataclass
 class Kernel:
     """What stays the same while one kernel runs."""
@@ -48,6 +55,7 @@ class Kernel:
     insides: dict[UOp, list[UOp]] = field(default_factory=dict)
     carried: dict[UOp, Array] = field(default_factory=dict)  # CARRY -> what it is in this iteration, after the first
     following: dict[UOp, Array] = field(default_factory=dict)  # CARRY -> what it will be in the next iteration
+    filling: dict[UOp, Filling] = field(default_factory=dict)  # LOCAL -> its arrays while stores fill it block by block
 
     @property
     def lanes(self) -> int:
@@ -223,7 +231,8 @@ def compute(
     values: dict[UOp, Any] = dict(known)
     for node in pending:
         if _is_large(kernel, node, extents):
-            values[node] = _large_reduce(kernel, node, extents, values)
+            large = _large_reduce if node.op is Op.REDUCE else _filled_in_order
+            values[node] = large(kernel, node, extents, values)
         else:
             values[node] = _value(kernel, node, extents, values)
         for source in uses[node]:
@@ -233,15 +242,22 @@ def compute(
 
 
 def _is_large(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval]) -> bool:
+    if node.op is Op.AFTER:
+        return _runs_in_order(node)
     return node.op is Op.REDUCE and any(kernel.volume(n, extents) > BLOCK for n in _inside(kernel, node))
 
 
+def _runs_in_order(after: UOp) -> bool:
+    """Whether the stores of an AFTER read what they stored in an iteration before."""
+    return any(r.op is Op.RANGE and r.arg.kind is AxisKind.ORDERED for r in after.src)
+
+
 def _inside(kernel: Kernel, reduce: UOp) -> list[UOp]:
-    """The nodes below a REDUCE that depend on the ranges it closes, and its value."""
+    """The nodes below a REDUCE that depend on the ranges it closes, and its value; of an AFTER, its stores."""
     inside = kernel.insides.get(reduce)
     if inside is None:
         closed = frozenset(reduce.src[1:])
-        inside = [reduce.src[0]]
+        inside = [reduce.src[0]] if reduce.op is Op.REDUCE else [s for s in reduce.src if s.op is Op.STORE]
         seen = set(inside)
         for node in inside:
             for source in node.src:
@@ -313,6 +329,8 @@ def _value(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: M
         return Address(
             node.src[0], values[node.src[1]], gate, values[node.src[0]] if node.src[0].op is Op.AFTER else None
         )
+    if op is Op.LOAD and node.src[0].src[0].op is Op.LOCAL:
+        return _load_filling(kernel, node, extents, values)
     if op is Op.LOAD:
         return _load(kernel, node, values[node.src[0]], values[node.src[1]] if len(node.src) > 1 else None)
     if op is Op.REDUCE:
@@ -402,9 +420,46 @@ def _open_axes(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval]) -> tu
 
 def _filled(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: Mapping[UOp, Any]) -> Array:
     """The arrays of an AFTER, one a point of its ranges, side by side."""
+    _, count = _open_axes(kernel, node, extents)
+    filled: Array = np.tile(empty_local(node.src[0]), count)
+    _fill(kernel, node, extents, values, filled)
+    return filled
+
+
+def _filled_in_order(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: dict[UOp, Any]) -> Array:
+    """The arrays of an AFTER whose stores add to them, iteration after iteration of its ORDERED ranges."""
     local = node.src[0]
-    number, count = _open_axes(kernel, node, extents)
+    _, count = _open_axes(kernel, node, extents)
     filled: Array = np.tile(empty_local(local), count)
+    ordered = sorted([r for r in node.src[1:] if r.op is Op.RANGE and r.arg.kind is AxisKind.ORDERED],
+                     key=lambda r: kernel.axes[r])  # fmt: skip
+    needed = [part for s in node.src[1:] if s.op is Op.STORE for part in s.src]
+    outer = {n: v for n, v in values.items() if kernel.open_ranges[n].isdisjoint(node.src[1:])}
+    kernel.filling[local] = Filling(node, filled)
+    for point in itertools.product(*[range(*extents[r]) for r in ordered]):
+        block = {**extents, **{r: (i, i + 1) for r, i in zip(ordered, point, strict=True)}}
+        parts = compute(kernel, needed, block, outer)
+        stores = {s: (parts[s.src[0]], parts[s.src[1]]) for s in node.src[1:] if s.op is Op.STORE}
+        _fill(kernel, node, block, stores, filled)
+    del kernel.filling[local]
+    return filled
+
+
+def _load_filling(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: Mapping[UOp, Any]) -> Array:
+    """A load from an array by the stores that fill it."""
+    local = node.src[0].src[0]
+    if local not in kernel.filling:
+        raise CompilerError("an array of the core is read before anything is stored there")
+    after, filled = kernel.filling[local]
+    element, gate = elements(values[node.src[0]], node.dtype.count)
+    number, _ = _open_axes(kernel, after, extents)
+    value = numeric.load(filled[number * local.arg.size + element], node.dtype)
+    return value if gate is None else np.asarray(np.where(gate, value, values[node.src[1]]))
+
+
+def _fill(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: Mapping[UOp, Any], filled: Array) -> None:
+    local = node.src[0]
+    number, _ = _open_axes(kernel, node, extents)
     for store in node.src[1:]:
         if store.op is not Op.STORE:
             continue
@@ -416,7 +471,6 @@ def _filled(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: 
         shape = np.broadcast_shapes(place.shape, stored.shape, gate.shape if gate is not None else ())
         chosen = np.broadcast_to(True if gate is None else gate, shape)
         filled[np.broadcast_to(place, shape)[chosen]] = np.broadcast_to(stored, shape)[chosen]
-    return filled
 
 
 def _load_local(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: Mapping[UOp, Any]) -> Array:

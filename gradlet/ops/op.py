@@ -369,6 +369,12 @@ class StageDetail(NamedTuple):
     converted: bool = False
 
 
+class AccumulateDetail(NamedTuple):
+    """ACCUMULATE: in which order the sums lie in an array of the core, the slowest range first."""
+
+    order: tuple[int, ...] = ()
+
+
 class PrefetchDetail(NamedTuple):
     """PREFETCH: the slot of the memory that is read, and the nearest cache to bring lines to, 1 to 3.
 
@@ -381,6 +387,7 @@ class PrefetchDetail(NamedTuple):
 
 
 DETAILS: Final[dict[OptKind, type[OptDetail]]] = {
+    OptKind.ACCUMULATE: AccumulateDetail,
     OptKind.STAGE: StageDetail,
     OptKind.PREFETCH: PrefetchDetail,
 }

@@ -203,7 +203,8 @@ def _walk_far_rows(plan: Plan, found: Contraction, rows: UOp) -> bool:
 def _choose_tile(plan: Plan, found: Contraction, along_reduce: bool) -> Tile:
     """The tile with the fewest loads a multiply-add, counting what an uneven cut wastes."""
     registers = plan.target.vector_registers
-    budget = registers - (3 if registers >= 32 else 1)
+    # Lanes along the sum leave nothing but loads of both factors: all registers are in use.
+    budget = registers - (3 if registers >= 32 else 1 if not along_reduce else 0)
     rows = plan.size(found.rows) if found.rows is not None else 1
     columns = plan.size(found.columns) if found.columns is not None else 1
     lanes = plan.fitting_lanes(plan.lanes_for(found.vector), plan.size(found.vector))

@@ -218,6 +218,8 @@ class _Parser:
         if missing:
             self.at = start
             self.fail_here(f"{kind.name} needs {', '.join(f'{name}=...' for name in missing)}")
+        if not fields:
+            return None
         made: OptDetail = detail(**fields)
         return made
 

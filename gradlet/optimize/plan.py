@@ -59,6 +59,10 @@ class Plan:
         """Trip count of a range before any opt; the largest it may be where it is known only at launch."""
         return size_bound(loop)
 
+    def is_ordered(self, loop: UOp) -> bool:
+        """Whether floats are added or multiplied along the range, which has to happen in order."""
+        return loop in self._ordered
+
     def blocks(self, loop: UOp) -> int:
         """Trip count of what is left of the range as a loop; 1 when nothing is."""
         return self._blocks.get(loop, size_bound(loop))

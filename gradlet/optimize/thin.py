@@ -4,17 +4,23 @@
 of columns, walked down, touches a new page with every row; a few whole rows next to each other are streams that the
 machine prefetches. Sums then wait in the output, which stays in a near cache, and the loop over blocks of the
 contracted axis is the outermost one (`ACCUMULATE`).
+
+With several rows the sums of one block of columns lie in as many rows of the output, often a power of two apart, where
+they throw one another out of the first cache. So they wait in an array of the core, panel by panel: all rows of a few
+vectors of columns side by side, which a register tile then adds to.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind
+from gradlet.ops.op import AccumulateDetail, AxisKind, Opt, OptKind, Tail
 from gradlet.optimize.actions.accumulate import obstacle
 from gradlet.optimize.analysis import KernelFacts, range_size
 from gradlet.optimize.plan import Plan
+from gradlet.target.target import Target
 
 if TYPE_CHECKING:
     from gradlet.optimize.contraction import Contraction
@@ -33,6 +39,8 @@ PAGE: Final = 4096
 FAR: Final = 8
 # Columns of a thread's part: shorter rows are over before prefetching them pays.
 MIN_WIDTH: Final = 1024
+# Sums of a tile: with fewer, multiply-adds wait for one another.
+LEAST_SUMS: Final = 6
 
 
 def plan_thin(facts: KernelFacts, plan: Plan, found: Contraction, parallel: bool) -> bool:
@@ -44,6 +52,8 @@ def plan_thin(facts: KernelFacts, plan: Plan, found: Contraction, parallel: bool
     outputs = [r for r in (rows, columns) if r is not None]
     lanes = plan.fitting_lanes(plan.lanes_for(columns), plan.size(columns))
     height = plan.size(rows) if rows is not None else 1
+    if rows is not None and _plan_panels(facts, plan, along, columns, rows, streams, parallel):
+        return True
     tile_rows = -(-height // -(-height // TILE_ROWS))
     plan.accumulate(along, streams, outputs)
     plan.parallel_settled = True
@@ -55,6 +65,83 @@ def plan_thin(facts: KernelFacts, plan: Plan, found: Contraction, parallel: bool
     if rows is not None:
         plan.unroll(rows, tile_rows)
     return True
+
+
+def _plan_panels(
+    facts: KernelFacts, plan: Plan, along: UOp, columns: UOp, rows: UOp, streams: int, parallel: bool
+) -> bool:
+    """Let the sums wait in panels, if a register tile and an array of the core fit the shape."""
+    height, width, lanes = plan.size(rows), plan.size(columns), plan.lanes_for(columns)
+    tile_rows, vectors = _tile(plan.target, height)
+    panel = lanes * vectors
+    item = plan.target.vector_bits // (8 * lanes)
+    threads = plan.target.cores if parallel else 1
+    part = _part(width, panel, plan.target.scratch_bytes // (height * item), threads)
+    if tile_rows * vectors < LEAST_SUMS or not part or streams % 2 or plan.is_ordered(along):
+        return False
+    if any(facts.stride(a, columns) != 1 for a in facts.accesses if a.is_store):
+        return False
+    opts: list[Opt] = []
+    number = {loop: int(loop.arg.number) for loop in (along, columns, rows)}
+    fresh = facts.next_number()
+    if part < width:
+        tail = plan.tail(columns, part)
+        if tail not in (Tail.EXACT, Tail.SHIFT):
+            return False
+        opts.append(Opt(OptKind.SPLIT, number[columns], part, tail))
+        if threads > 1:
+            opts.append(Opt(OptKind.PARALLEL, number[columns], 0))
+        else:  # the loop over parts stands outside of the rows
+            opts.append(Opt(OptKind.REORDER, number[columns], 0))
+            numbers = sorted(number.values())
+            order = [columns, *sorted({along, rows}, key=lambda r: number[r])]
+            number = dict(zip(order, numbers, strict=True))
+        number[columns], fresh = fresh, fresh + 1
+    inside, fresh = fresh, fresh + 1
+    opts.append(Opt(OptKind.SPLIT, number[columns], panel))
+    detail = AccumulateDetail((number[columns], number[rows], inside))
+    opts.append(Opt(OptKind.ACCUMULATE, number[along], streams, detail=detail))
+    _, _, tile, sums, rest = range(fresh, fresh + 5)  # the blocks, the panels, and what is in one
+    for loop in (sums, inside):
+        opts.append(Opt(OptKind.VECTORIZE, loop, lanes))
+        if vectors > 1:
+            opts.append(Opt(OptKind.UNROLL, loop, vectors))
+    opts.append(Opt(OptKind.UNROLL, rest, 2))
+    if tile_rows > 1:
+        opts.append(Opt(OptKind.UNROLL, tile, tile_rows))
+    plan.opts += opts
+    plan.parallel_settled = True
+    return True
+
+
+def _tile(target: Target, height: int) -> tuple[int, int]:
+    """Rows and vectors of a tile: rows that divide all of them, and the fewest loads a multiply-add."""
+    best, best_cost = (1, 1), math.inf
+    for vectors in (1, 2, 4):
+        for rows in (r for r in range(1, height + 1) if height % r == 0):
+            sums = rows * vectors
+            if sums + vectors + 1 > target.vector_registers:
+                break
+            cost = (rows + vectors) / sums + 0.25 * max(1.0, LEAST_SUMS / sums)
+            if cost < best_cost:
+                best, best_cost = (rows, vectors), cost
+    return best
+
+
+def _part(width: int, panel: int, room: int, threads: int) -> int:
+    """Columns of a part, whole panels that fit the array: equal ones for the threads; 0 where there are none."""
+    least = -(-width // max(room // panel * panel, 1))
+    if least == 1 and width % panel:
+        least = 2  # the second overlaps the first
+    counts = [n for n in (2 * threads, threads) if threads > 1 and least <= n <= width // MIN_WIDTH]
+    counts = (
+        counts
+        or [n for n in range(threads, 1, -1) if least <= n <= width // MIN_WIDTH]
+        or [-(-least // threads) * threads]
+    )
+    count = next((n for n in counts if width % (n * panel) == 0), counts[0])
+    part = -(-width // count // panel) * panel
+    return part if 2 * panel <= part <= min(width, room) else 0
 
 
 def _streams(facts: KernelFacts, plan: Plan, found: Contraction) -> int:

@@ -15,7 +15,7 @@ from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
 from gradlet.graph.node import UOp
 from gradlet.graph.passes import Pass
-from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, PrefetchDetail, StageDetail, Tail
+from gradlet.ops.op import AccumulateDetail, AxisKind, KernelArg, Op, Opt, OptKind, PrefetchDetail, StageDetail, Tail
 from gradlet.optimize.actions.language import apply
 from gradlet.optimize.analysis import affine, kernel_ranges, make_range, never_meet
 from gradlet.target.target import AVX512, NVPTX
@@ -39,6 +39,10 @@ def single_opts(sink: UOp) -> Iterator[Opt]:
                     yield Opt(kind, axis, amount, tail)
         for amount in (1, 2, 3, 5):
             yield Opt(OptKind.ACCUMULATE, axis, amount)
+        outputs = [r.arg.number for r in kernel_ranges(sink) if r.arg.kind is AxisKind.LOOP]
+        for order in {tuple(outputs), tuple(reversed(outputs)), tuple(outputs[-1:])}:
+            if order:
+                yield Opt(OptKind.ACCUMULATE, axis, 2, detail=AccumulateDetail(order))
         yield Opt(OptKind.FAR, axis, 3 if size % 3 == 0 else 4)
         for slot in sorted({n.arg.slot for n in sink.toposort() if n.op is Op.PARAM}):
             yield Opt(OptKind.PREFETCH, axis, 2, detail=PrefetchDetail(slot))

@@ -11,6 +11,7 @@ import pytest
 from gradlet import Tensor
 from gradlet.ops.op import Op, Opt, OptKind, Tail
 from gradlet.optimize import heuristic
+from gradlet.optimize.opttext import opts_text
 from gradlet.target.target import AVX2, AVX512, NEON, Target
 from tests.codegen import kernels
 from tests.codegen.check import check_linear
@@ -39,23 +40,32 @@ def of_kind(opts: tuple[Opt, ...], kind: OptKind) -> list[tuple[int, Tail]]:
     return [(o.amount, o.tail) for o in opts if o.kind is kind]
 
 
-def test_few_rows_are_one_tile_that_walks_eight_rows_of_the_other_factor() -> None:
-    opts = heuristic.choose(product(8, 4096, 4096).sink, AVX2, parallel=False)
-    assert of_kind(opts, OptKind.ACCUMULATE) == [(8, Tail.EXACT)]
-    assert of_kind(opts, OptKind.VECTORIZE) == [(8, Tail.EXACT)]
-    assert of_kind(opts, OptKind.UNROLL) == [(8, Tail.EXACT), (8, Tail.EXACT)]
-    assert not of_kind(opts, OptKind.PARALLEL)
+def test_few_rows_wait_in_panels_that_a_tile_adds_eight_rows_of_the_other_factor_to() -> None:
+    text = opts_text(heuristic.choose(product(8, 4096, 4096).sink, AVX2, parallel=False))
+    assert text.startswith("SPLIT(range 1, 16), ACCUMULATE(range 2, 8, order=(1, 0, 3)), VECTORIZE(range 7, 8)")
+    assert "UNROLL(range 7, 2)" in text and "UNROLL(range 6, 4)" in text and "PARALLEL" not in text
 
 
-def test_rows_are_balanced_and_columns_peeled() -> None:
-    opts = heuristic.choose(product(13, 4100, 4096).sink, AVX2, parallel=False)
-    assert of_kind(opts, OptKind.UNROLL) == [(8, Tail.EXACT), (7, Tail.BALANCE)]
+def test_the_array_of_sums_stays_in_the_second_cache() -> None:
+    """Wider outputs go part by part, which one thread walks outside of the rows."""
+    for cores in (1, 2):
+        target = replace(AVX2, cores=cores)
+        opts = heuristic.choose(product(32, 32768, 1024).sink, target, parallel=cores > 1)
+        part = opts[0]
+        assert part.kind is OptKind.SPLIT and part.amount * 32 * 4 <= target.scratch_bytes
+        assert opts[1].kind is (OptKind.PARALLEL if cores > 1 else OptKind.REORDER)
+        assert -(-32768 // part.amount) % cores == 0
+
+
+def test_rows_that_no_tile_divides_are_balanced_and_columns_peeled() -> None:
+    opts = heuristic.choose(product(17, 4100, 4096).sink, AVX2, parallel=False)
+    assert of_kind(opts, OptKind.UNROLL) == [(8, Tail.EXACT), (6, Tail.BALANCE)]
     assert of_kind(opts, OptKind.VECTORIZE) == [(8, Tail.PEEL)]
 
 
 def test_threads_share_wide_parts_of_the_columns() -> None:
     opts = heuristic.choose(product(4, 8192, 4096).sink, AVX512)
-    assert of_kind(opts, OptKind.SPLIT) == [(1024, Tail.EXACT)]
+    assert of_kind(opts, OptKind.SPLIT)[0] == (1024, Tail.EXACT)
     assert of_kind(opts, OptKind.PARALLEL) == [(0, Tail.EXACT)]
 
 

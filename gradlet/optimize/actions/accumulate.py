@@ -3,20 +3,30 @@
 The loop over the blocks can then stand outside of the output loops (`REORDER`): a block of the operands is used for all
 outputs while it is near. The first block starts from the neutral element. What is computed from the sum is computed in
 loops of its own, after the last block.
+
+`ACCUMULATE(range 2, 8, order=(3, 0, 4))` lets the sums of ranges 3, 0 and 4 wait in an array of the core, in that
+order, whose loops lie inside those of the blocks: outputs that are used together are near one another there, wherever
+their places in memory are. The blocks, the array's ranges and what is summed inside get the next free numbers, in this
+order; the old numbers are those of the loops that store the finished sums.
 """
 
 from __future__ import annotations
 
+import math
+
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AxisKind, Op, Opt, identity_element
+from gradlet.ops.op import AccumulateDetail, AxisKind, LocalArg, Op, Opt, identity_element
 from gradlet.optimize.actions.refusal import refusal
-from gradlet.optimize.analysis import Access, KernelFacts, make_range, range_size
+from gradlet.optimize.actions.stage import check_room, element, in_order, next_local
+from gradlet.optimize.analysis import Access, KernelFacts, make_after, make_range, range_size
 from gradlet.target.target import Target
 
 
 def accumulate(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     """The kernel with a reduce range cut into blocks of `opt.amount`, the outer part ORDERED."""
+    if isinstance(opt.detail, AccumulateDetail) and opt.detail.order:
+        return _in_array(facts, loop, opt, opt.detail.order, target)
     size, amount = range_size(loop), opt.amount
     found = _sum_and_store(facts, loop)
     if isinstance(found, str):
@@ -47,6 +57,46 @@ def accumulate(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     return facts.sink.replace(src=tuple(stores))
 
 
+def _in_array(facts: KernelFacts, loop: UOp, opt: Opt, order: tuple[int, ...], target: Target) -> UOp:
+    """The kernel whose sums wait in an array of the core."""
+    if target.kind != "cpu":
+        raise refusal(opt, "only a CPU's cores have arrays of their own")
+    reduce = _closing(facts, loop)
+    if isinstance(reduce, str):
+        raise refusal(opt, reduce)
+    size, amount = range_size(loop), opt.amount
+    if size is None or amount < 1 or size % amount or size == amount:
+        raise refusal(opt, f"the size, {size}, is not a multiple of the amount")
+    named = [r for r in facts.ranges[reduce] if r.arg.number in order]
+    around = [r for r in facts.ranges[reduce] if r not in named]
+    for r in named:
+        if r.arg.kind is not AxisKind.LOOP or range_size(r) is None:
+            raise refusal(opt, f"range {r.arg.number} is no loop of one known size")
+    inside = in_order(opt, order, named)
+    outermost = min(facts.nesting(r) for r in inside)
+    if any(facts.nesting(r) > outermost for r in around):
+        raise refusal(opt, "a loop of the sum that the array has no place for lies inside of one that it has")
+    sizes = [range_size(r) or 0 for r in inside]
+    elements = math.prod(sizes)
+    check_room(facts, opt, target, elements * reduce.dtype.itemsize)
+    number = facts.next_number()
+    blocks = make_range(UOp.const(dtypes.index, size // amount), number, AxisKind.ORDERED)
+    fresh = [make_range(r.src[0], number + 1 + i, AxisKind.LOOP) for i, r in enumerate(inside)]
+    rest = make_range(UOp.const(dtypes.index, amount), number + 1 + len(fresh), AxisKind.REDUCE)
+    body = reduce.src[0].substitute({loop: blocks * amount + rest, **dict(zip(inside, fresh, strict=True))})
+    partial = mk(Op.REDUCE, reduce.dtype, (body, *[rest if r is loop else r for r in reduce.src[1:]]), reduce.arg)
+    local = mk(Op.LOCAL, reduce.dtype, (), LocalArg(next_local(facts), elements))
+    place = element(fresh, sizes, sizes[-1])
+    neutral = UOp.const(reduce.dtype, identity_element(reduce.arg.op, reduce.dtype))
+    later = UOp.const(dtypes.index, 0) < blocks
+    before = later.where(mk(Op.LOAD, reduce.dtype, (mk(Op.INDEX, reduce.dtype, (local, place)),)), neutral)
+    total = before.alu(reduce.arg.op, partial)
+    store = mk(Op.STORE, dtypes.void, (mk(Op.INDEX, reduce.dtype, (local, place)), total))
+    filled = make_after(reduce.dtype, (local, store, blocks, *fresh))
+    use = mk(Op.LOAD, reduce.dtype, (mk(Op.INDEX, reduce.dtype, (filled, element(inside, sizes, sizes[-1]))),))
+    return facts.sink.substitute({reduce: use})
+
+
 def obstacle(facts: KernelFacts, loop: UOp) -> str | None:
     """Why the sum over a range cannot wait in the output; None where it can."""
     found = _sum_and_store(facts, loop)
@@ -55,12 +105,9 @@ def obstacle(facts: KernelFacts, loop: UOp) -> str | None:
 
 def _sum_and_store(facts: KernelFacts, loop: UOp) -> tuple[UOp, Access] | str:
     """The REDUCE that closes the range and the store that keeps it, or why there are none."""
-    closing = [n for n in facts.reduces if loop in n.src[1:]]
-    if loop.arg.kind is not AxisKind.REDUCE or len(closing) != 1:
-        return "it takes a range that one reduce closes"
-    reduce = closing[0]
-    if any(r.arg.kind is AxisKind.ORDERED for r in facts.loops):
-        return "the kernel has loops that run in order already"
+    reduce = _closing(facts, loop)
+    if isinstance(reduce, str):
+        return reduce
     users = [a for a in facts.accesses if a.is_store and reduce in a.node.src[1].toposort()]
     if len(users) != 1:
         return "one store has to keep the sum"
@@ -72,6 +119,16 @@ def _sum_and_store(facts: KernelFacts, loop: UOp) -> tuple[UOp, Access] | str:
     if any(a.param is access.param and a is not access for a in facts.accesses):
         return "the kernel uses what it writes for something else"
     return reduce, access
+
+
+def _closing(facts: KernelFacts, loop: UOp) -> UOp | str:
+    """The one REDUCE that closes the range, or why its sum cannot be taken in blocks."""
+    closing = [n for n in facts.reduces if loop in n.src[1:]]
+    if loop.arg.kind is not AxisKind.REDUCE or len(closing) != 1:
+        return "it takes a range that one reduce closes"
+    if any(r.arg.kind is AxisKind.ORDERED for r in facts.loops):
+        return "the kernel has loops that run in order already"
+    return closing[0]
 
 
 def _apart(access: Access) -> bool:

@@ -32,18 +32,20 @@ def stage(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     value = _value(facts, opt, detail)
     inside = _inside(facts, loop, opt, value)
     if detail.order:
-        inside = _in_order(opt, detail, inside)
+        inside = in_order(opt, detail.order, inside)
     sizes = [range_size(r) or 0 for r in inside]
+    if detail.pad < 0:
+        raise refusal(opt, "a row cannot be longer by less than nothing; choose pad >= 0")
     width = sizes[-1] + detail.pad
     elements = math.prod(sizes[:-1]) * width
-    _check_room(facts, opt, target, elements * value.dtype.itemsize)
-    local = mk(Op.LOCAL, value.dtype, (), LocalArg(_next_local(facts), elements))
+    check_room(facts, opt, target, elements * value.dtype.itemsize)
+    local = mk(Op.LOCAL, value.dtype, (), LocalArg(next_local(facts), elements))
     number = facts.next_number()
     fresh = [make_range(r.src[0], number + i, AxisKind.LOOP) for i, r in enumerate(inside)]
     copied = value.substitute(dict(zip(inside, fresh, strict=True)))
-    place = mk(Op.INDEX, value.dtype, (local, _element(fresh, sizes, width)))
+    place = mk(Op.INDEX, value.dtype, (local, element(fresh, sizes, width)))
     filled = make_after(value.dtype, (local, mk(Op.STORE, dtypes.void, (place, copied)), *fresh))
-    use = mk(Op.LOAD, value.dtype, (mk(Op.INDEX, value.dtype, (filled, _element(inside, sizes, width))),))
+    use = mk(Op.LOAD, value.dtype, (mk(Op.INDEX, value.dtype, (filled, element(inside, sizes, width))),))
     return facts.sink.substitute({value: use})
 
 
@@ -84,16 +86,16 @@ def _inside(facts: KernelFacts, loop: UOp, opt: Opt, value: UOp) -> list[UOp]:
     return sorted(inside, key=facts.nesting)
 
 
-def _in_order(opt: Opt, detail: StageDetail, inside: list[UOp]) -> list[UOp]:
+def in_order(opt: Opt, order: tuple[int, ...], inside: list[UOp]) -> list[UOp]:
+    """The ranges of an array as their numbers are given, each once."""
     by_number = {r.arg.number: r for r in inside}
-    if sorted(detail.order) != sorted(by_number):
+    if sorted(order) != sorted(by_number):
         raise refusal(opt, f"the copy has the ranges {sorted(by_number)}; the order must name each of them once")
-    return [by_number[number] for number in detail.order]
+    return [by_number[number] for number in order]
 
 
-def _check_room(facts: KernelFacts, opt: Opt, target: Target, nbytes: int) -> None:
-    if opt.detail is not None and opt.detail.pad < 0:  # type: ignore[attr-defined]
-        raise refusal(opt, "a row cannot be longer by less than nothing; choose pad >= 0")
+def check_room(facts: KernelFacts, opt: Opt, target: Target, nbytes: int) -> None:
+    """Refuse an array that, with those there are, is larger than what a core keeps near."""
     used = sum(n.arg.size * n.dtype.itemsize for n in facts.order if n.op is Op.LOCAL)
     if nbytes + used > target.scratch_bytes:
         raise refusal(
@@ -102,11 +104,12 @@ def _check_room(facts: KernelFacts, opt: Opt, target: Target, nbytes: int) -> No
         )  # fmt: skip
 
 
-def _next_local(facts: KernelFacts) -> int:
+def next_local(facts: KernelFacts) -> int:
+    """The number of the next array of the core."""
     return 1 + max((n.arg.number for n in facts.order if n.op is Op.LOCAL), default=-1)
 
 
-def _element(ranges: list[UOp], sizes: list[int], width: int) -> UOp:
+def element(ranges: list[UOp], sizes: list[int], width: int) -> UOp:
     """The place of a point in the array: row after row, each `width` long."""
     strides = [width * math.prod(sizes[i + 1 : -1]) for i in range(len(sizes) - 1)] + [1]
     total: UOp | None = None
