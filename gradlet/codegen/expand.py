@@ -269,6 +269,9 @@ class _Vectorizer:
         if node.op is _NEXT:
             carry, value, result = [self.spread(self._made(s), count) for s in node.src]
             return mk(node.op, result.dtype, (carry, value, result))
+        if node.op is Op.LOOKUP:
+            table, index = node.src
+            return mk(node.op, node.dtype.vec(count), (self.new[table], self.spread(self._made(index), count)))
         if node.op is _INDEX:
             return node  # LOAD, STORE and PREFETCH look at it
         if node.op is _PREFETCH:

@@ -347,6 +347,8 @@ def _value(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: M
         return lanes(values[node.src[0]], node.src[0].dtype.count)[..., node.arg.lane : node.arg.lane + 1]
     if op is Op.SHUFFLE:
         return shuffle([values[s] for s in node.src], node.src[0].dtype.count, node.arg.picks)
+    if op is Op.LOOKUP:
+        return lookup(lanes(values[node.src[0]], node.src[0].dtype.count), values[node.src[1]])
     if op is Op.PREFETCH:
         return values[node.src[0]]
     if op is Op.REDUCE_LANES:
@@ -364,6 +366,13 @@ def shuffle(sources: Sequence[Array], count: int, picks: Sequence[int]) -> Array
     """Lanes of the vectors, counted through, in the order of `picks`."""
     whole = np.broadcast_arrays(*[lanes(source, count) for source in sources])
     return np.concatenate(whole, axis=-1)[..., list(picks)]
+
+
+def lookup(table: Array, index: Array) -> Array:
+    """The lanes of a vector with these numbers; any lane where there is none of a number."""
+    whole = np.broadcast_to(table, (*np.broadcast_shapes(table.shape[:-1], index.shape[:-1]), table.shape[-1]))
+    places = np.broadcast_to(np.clip(index, 0, table.shape[-1] - 1), (*whole.shape[:-1], index.shape[-1]))
+    return np.take_along_axis(whole, places.astype(np.int64), axis=-1)
 
 
 def vectorize(sources: Sequence[Array], count: int) -> Array:

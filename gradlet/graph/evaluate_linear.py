@@ -11,7 +11,7 @@ import numpy as np
 
 from gradlet.base.errors import CompilerError
 from gradlet.graph import numeric
-from gradlet.graph.evaluate_kernel import Address, elements, empty_local, lanes, shuffle, vectorize
+from gradlet.graph.evaluate_kernel import Address, elements, empty_local, lanes, lookup, shuffle, vectorize
 from gradlet.graph.node import UOp
 from gradlet.graph.numeric import Array
 from gradlet.graph.program import LinearProgram
@@ -177,6 +177,11 @@ def _shuffle(run: _Run, node: UOp) -> None:
     run.values[node] = shuffle([run.values[s] for s in node.src], node.src[0].dtype.count, node.arg.picks)
 
 
+def _lookup(run: _Run, node: UOp) -> None:
+    table = lanes(run.values[node.src[0]], node.src[0].dtype.count)
+    run.values[node] = lookup(table, run.values[node.src[1]])
+
+
 def _prefetch(run: _Run, node: UOp) -> None:
     run.values[node] = run.values[node.src[0]]
 
@@ -210,6 +215,7 @@ _HANDLERS: Final[dict[Op, Callable[[_Run, UOp], None]]] = {
     Op.VECTORIZE: _vectorize,
     Op.EXTRACT: _extract,
     Op.SHUFFLE: _shuffle,
+    Op.LOOKUP: _lookup,
     Op.PREFETCH: _prefetch,
     Op.REDUCE_LANES: _reduce_lanes,
     Op.ACC: _acc,

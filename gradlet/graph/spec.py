@@ -493,6 +493,13 @@ def _shuffle(node: UOp, stage: Stage) -> None:
     _need(all(0 <= pick < lanes for pick in node.arg.picks), f"the sources have {lanes} lanes")
 
 
+def _lookup(node: UOp, stage: Stage) -> None:
+    table, index = node.src
+    _need(table.dtype.count > 1, "the table is a vector")
+    _need(index.dtype.scalar is dtypes.int32, "numbers of lanes are int32")
+    _need(node.dtype is table.dtype.scalar.vec(index.dtype.count), "the result has a lane of the table a number")
+
+
 def _prefetch(node: UOp, stage: Stage) -> None:
     _need(node.dtype is node.src[0].dtype, "the dtype is that of the value")
     _need(node.src[1].op is Op.INDEX and len(node.src[1].src) == 2, "the address is an INDEX without a guard")
@@ -568,7 +575,7 @@ _CHECKS: Final[dict[Op, Check]] = {
     **dict.fromkeys((Op.CMPLT, Op.CMPEQ, Op.CMPNE), _of_kinds("buixf", result_is_bool=True)),
     Op.WHERE: _where, Op.DOT: _dot, Op.DOT16: _dot,
     Op.PARAM: _param, Op.RANGE: _range, Op.INDEX: _index, Op.LOAD: _load, Op.STORE: _store, Op.REDUCE: _reduce,
-    Op.SHUFFLE: _shuffle, Op.PREFETCH: _prefetch,
+    Op.SHUFFLE: _shuffle, Op.LOOKUP: _lookup, Op.PREFETCH: _prefetch,
     Op.LOCAL: _local, Op.AFTER: _after,
     Op.SINK: _sink, Op.VECTORIZE: _vectorize, Op.EXTRACT: _extract, Op.REDUCE_LANES: _reduce_lanes,
     Op.ACC: _acc, Op.UPDATE: _update, Op.END: _end, Op.SPECIAL: _special,

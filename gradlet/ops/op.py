@@ -73,6 +73,7 @@ class Op(IntEnum):
     MULADD = 47
     DOT = 75
     DOT16 = 90
+    LOOKUP = 91
     # kernel: ranges, memory
     PARAM = 48
     RANGE = 49
@@ -333,6 +334,7 @@ class OptKind(IntEnum):
     STAGE = 8  # copy a value into an array near the core, inside this range and ahead of what uses it there
     PREFETCH = 20  # bring near what loads of a slot will read `amount` iterations later
     STREAM = 21  # stores to slot `amount` that run over the range go past the caches
+    LOOKUP = 23  # keep a table of few elements in registers: loads from it that run over the range shuffle lanes
     FAR = 22  # cut into `amount` far segments that are walked together
 
 
@@ -386,10 +388,17 @@ class PrefetchDetail(NamedTuple):
     along: int = -1
 
 
+class LookupDetail(NamedTuple):
+    """LOOKUP: the slot of the table."""
+
+    slot: int
+
+
 DETAILS: Final[dict[OptKind, type[OptDetail]]] = {
     OptKind.ACCUMULATE: AccumulateDetail,
     OptKind.STAGE: StageDetail,
     OptKind.PREFETCH: PrefetchDetail,
+    OptKind.LOOKUP: LookupDetail,
 }
 
 
@@ -543,6 +552,7 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.VECTORIZE: OpInfo(None, (K, L), None, "lanes from scalars; all the same scalar is a broadcast"),
     Op.EXTRACT: OpInfo(1, (K, L), LaneArg, "one lane of a vector"),
     Op.SHUFFLE: OpInfo(None, (K, L), ShuffleArg, "lanes of one vector or of two of the same type, in another order"),
+    Op.LOOKUP: OpInfo(2, (K, L), None, "(table, index): the lanes of a vector that have the numbers `index`, int32"),
     Op.PREFETCH: OpInfo(2, (K, L), PrefetchArg, "(value, index): the value; the line at the address, which need not "
                         "exist, is on its way to a cache by then"),
     Op.REDUCE_LANES: OpInfo(1, (K, L), ReduceArg, "combine the lanes of a vector to a scalar"),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, Opt, Tail, adds_in_order
 from gradlet.optimize import contraction, streams, tiles, words
+from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import (
     HEAVY,
     HEAVY_NODES,
@@ -20,6 +21,7 @@ from gradlet.optimize.analysis import (
 )
 from gradlet.optimize.cost import estimate_facts
 from gradlet.optimize.plan import Plan
+from gradlet.optimize.tables import lookups
 from gradlet.target.target import Target
 
 SHORT = 16  # iterations of a reduce that are written out
@@ -41,10 +43,22 @@ def choose(sink: UOp, target: Target, parallel: bool = True) -> tuple[Opt, ...]:
         parallel: whether threads may share a range of it.
     """
     facts = KernelFacts(sink)
+    tables = lookups(facts, target)
+    if tables:
+        scheduled = KernelFacts(actions.apply(sink, tables, target))
+        plan = _plan(scheduled, target, parallel)
+        looked_up = [n for n in scheduled.order if n.op is Op.LOOKUP]
+        if all(not plan.lanes.isdisjoint(scheduled.ranges[n]) for n in looked_up):
+            return (*tables, *plan.opts)
+    return tuple(_plan(facts, target, parallel).opts)
+
+
+def _plan(facts: KernelFacts, target: Target, parallel: bool) -> Plan:
+    """What is chosen once it is settled which tables are in registers."""
     plan = Plan(facts, target, facts.next_number())
     if target.kind == "gpu":
         _gpu(facts, plan)
-        return tuple(plan.opts)
+        return plan
     taken = any(r.arg.kind is AxisKind.PARALLEL for r in facts.loops)
     parallel = parallel and not taken and _worth_threads(facts, plan)
     tiled = words.block_products(facts, plan) or contraction.tile(facts, plan, parallel)
@@ -57,7 +71,7 @@ def choose(sink: UOp, target: Target, parallel: bool = True) -> tuple[Opt, ...]:
     streams.stream_stores(facts, plan)
     if parallel and not plan.parallel_settled:
         _parallelize(facts, plan)
-    return tuple(plan.opts)
+    return plan
 
 
 def _vectorize_reduces(facts: KernelFacts, plan: Plan, tiled: set[UOp]) -> set[UOp]:

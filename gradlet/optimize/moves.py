@@ -11,6 +11,7 @@ from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Opt, OptKind, PrefetchDetail, StageDetail, Tail
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import KernelFacts, range_size, size_bound
+from gradlet.optimize.tables import lookups
 from gradlet.target.target import Target
 
 Opts = tuple[Opt, ...]
@@ -183,6 +184,11 @@ def _stage(site: Site) -> Iterator[Opts]:
             yield (Opt(OptKind.STAGE, loop.arg.number, 0, Tail.EXACT, StageDetail(slot)),)
 
 
+def _lookup(site: Site) -> Iterator[Opts]:
+    for opt in lookups(site.facts, site.target):
+        yield (opt,)
+
+
 # The words that search tries, a row each: from a kernel to the opts of this word that are worth trying on it, alone or
 # with others that they need. An opt that the kernel does not allow is no candidate, so a row need not know what is
 # legal.
@@ -198,6 +204,7 @@ MOVES: Final[dict[OptKind, Proposals]] = {
     OptKind.STREAM: _stream,
     OptKind.FAR: _far,
     OptKind.STAGE: _stage,
+    OptKind.LOOKUP: _lookup,
 }
 
 # The words that it does not try by itself, and why; it keeps and changes them where the heuristic chose them.

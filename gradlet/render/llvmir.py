@@ -21,6 +21,7 @@ from gradlet.ops.op import ELEMENTWISE, AxisKind, Op
 from gradlet.render.llvmalu import Alu
 from gradlet.render.llvmcast import bitcast, cast
 from gradlet.render.llvmdot import Pair, dot, dot16, dot_chain, is_zero, joined_dots, largest_byte
+from gradlet.render.llvmlookup import lookup
 from gradlet.render.llvmtext import (
     Value,
     Writer,
@@ -160,7 +161,7 @@ class _Kernel:
             Op.SPECIAL: self._special, Op.RANGE: self._range, Op.END: self._end, Op.ACC: self._acc,
             Op.UPDATE: self._update, Op.INDEX: self._index, Op.LOAD: self._load, Op.STORE: self._store,
             Op.VECTORIZE: self._vectorize, Op.EXTRACT: self._extract, Op.REDUCE_LANES: self._reduce_lanes,
-            Op.SHUFFLE: self._shuffle, Op.PREFETCH: self._prefetch,
+            Op.SHUFFLE: self._shuffle, Op.LOOKUP: self._lookup, Op.PREFETCH: self._prefetch,
         }  # fmt: skip
 
     def render(self) -> None:
@@ -521,6 +522,9 @@ class _Kernel:
         first = self.value(node.src[0])
         second = self.value(node.src[1]) if len(node.src) > 1 else Value("poison", first.type)
         self.values[node] = self.writer.shuffle(first, second, node.arg.picks)
+
+    def _lookup(self, node: UOp) -> None:
+        self.values[node] = lookup(self.writer, self.target, self.value(node.src[0]), self.value(node.src[1]))
 
     def _prefetch(self, node: UOp) -> None:
         """The value as it is, and an instruction beside it. A GPU keeps many loads in flight as it is."""

@@ -308,6 +308,21 @@ def gather(table: int = 11, width: int = 24, count: int = 9) -> Kernel:
     return Kernel(b.sink("gather"), [empty(count, width), a, ids], {0: np.where(good[:, None], a[ids * good], 0)})
 
 
+def table_of_few(size: int = 37, entries: int = 16, dtype: str = "float32", codes: str = "uint8") -> Kernel:
+    """Elements of a small table by number, scaled, 0 where a number is too large."""
+    b = Builder()
+    kind = dtypes.by_name(dtype)
+    out, table, index = b.param(0, size, kind), b.param(1, entries, kind), b.param(2, size, dtypes.by_name(codes))
+    i = b.range(size)
+    number = b.load(index, i).cast(dtypes.index)
+    b.store(out, i, b.load(table, number, number < entries) * UOp.const(kind, 3))
+    chance = np.random.default_rng(size + entries)
+    elements = chance.integers(-40, 40, entries).astype(dtype) if dtype != "uint8" else np.arange(entries, dtype=dtype)
+    numbers = chance.integers(0, entries + 2, size).astype(codes)
+    expected = np.where(numbers < entries, elements[numbers % entries] * np.asarray(3, dtype), np.asarray(0, dtype))
+    return Kernel(b.sink("table"), [empty(size, dtype=dtype), elements, numbers], {0: expected.astype(dtype)})
+
+
 def scatter_add(table: int = 6, width: int = 20, count: int = 15) -> Kernel:
     b = Builder()
     target, values, index = b.param(0, table * width), b.param(1, count * width), b.param(2, count, dtypes.int32)
@@ -508,7 +523,7 @@ ALL: Sequence[Callable[[], Kernel]] = (
     batched_matmul, conv2d, lambda: conv2d(pad=0, stride=2), lambda: conv2d(1, 2, 4, 18, 3, 1),
     lambda: conv2d(1, 9, 8, 5, 1, 0), gather, scatter_add, ordered_total, argmax, two_outputs, half_sum, bools,
     symbolic, prefix_sums, iota_float, nested_guarded_sum, special_functions, running_sum,
-    lambda: running_sum(9, 70, True), lambda: running_sum(1, 33), recurrence, in_descending_order,
+    lambda: running_sum(9, 70, True), lambda: running_sum(1, 33), recurrence, in_descending_order, table_of_few,
 )  # fmt: skip
 
 

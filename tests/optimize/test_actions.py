@@ -15,7 +15,18 @@ from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
 from gradlet.graph.node import UOp
 from gradlet.graph.passes import Pass
-from gradlet.ops.op import AccumulateDetail, AxisKind, KernelArg, Op, Opt, OptKind, PrefetchDetail, StageDetail, Tail
+from gradlet.ops.op import (
+    AccumulateDetail,
+    AxisKind,
+    KernelArg,
+    LookupDetail,
+    Op,
+    Opt,
+    OptKind,
+    PrefetchDetail,
+    StageDetail,
+    Tail,
+)
 from gradlet.optimize.actions.language import apply
 from gradlet.optimize.analysis import affine, kernel_ranges, make_range, never_meet
 from gradlet.target.target import AVX512, NVPTX
@@ -52,6 +63,7 @@ def single_opts(sink: UOp) -> Iterator[Opt]:
         loads = [n.src[0].src[0] for n in sink.toposort() if n.op is Op.LOAD]
         for slot in sorted({p.arg.slot for p in loads if p.op is Op.PARAM}):
             yield Opt(OptKind.STAGE, axis, 0, detail=StageDetail(slot, pad=axis % 2))
+            yield Opt(OptKind.LOOKUP, axis, 0, detail=LookupDetail(slot))
 
 
 @EACH
@@ -80,12 +92,13 @@ SMALL = {
     "batched": lambda: kernels.batched_matmul(2, 3, 5, 4), "convolution": lambda: kernels.conv2d(1, 2, 2, 5),
     "gather": lambda: kernels.gather(5, 8, 4), "scatter": lambda: kernels.scatter_add(6, 6, 5),
     "argmax": lambda: kernels.argmax(2, 9), "prefix sums": lambda: kernels.prefix_sums(9),
+    "table": lambda: kernels.table_of_few(9, 5),
     "symbolic": lambda: kernels.symbolic(9, 12), "ordered": lambda: kernels.ordered_total(5),
 }  # fmt: skip
 
 
 # The rest in the slow run: a compilation for every opt.
-QUICK = ("elementwise", "in place", "matmul")
+QUICK = ("elementwise", "in place", "matmul", "table")
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SMALL])
@@ -168,6 +181,20 @@ def test_refusals_of_pieces_and_accumulation() -> None:
     refused(kernels.running_sum(7).sink, Opt(OptKind.UNROLL, 0, 4, Tail.PEEL), "carried")
     reversing = in_reverse(10)
     refused(reversing, Opt(OptKind.UNROLL, 0, 4, Tail.PEEL), "may be used in other iterations")
+
+
+def test_refusals_of_look_ups() -> None:
+    table = Opt(OptKind.LOOKUP, 0, 0, detail=LookupDetail(1))
+    apply(kernels.table_of_few().sink, [table], AVX512)
+    refused(kernels.table_of_few(entries=17).sink, table, "2 to 16 elements, this has 17")
+    refused(kernels.table_of_few(entries=1).sink, table, "2 to 16 elements, this has 1")
+    refused(kernels.table_of_few(dtype="float64").sink, table, "registers of float64 are not shuffled")
+    refused(kernels.table_of_few().sink, table._replace(detail=None), "slot=")
+    refused(kernels.table_of_few().sink, table._replace(detail=LookupDetail(0)), "stores to it")
+    refused(kernels.table_of_few().sink, table._replace(detail=LookupDetail(7)), "no load from slot 7")
+    refused(kernels.table_of_few().sink, table, "no register in common", NVPTX)
+    once = apply(kernels.table_of_few().sink, [table], AVX512)
+    refused(once, table, "no load from slot 1")
 
 
 def in_reverse(size: int) -> UOp:

@@ -32,7 +32,13 @@ def test_each_row_proposes_its_own_word_and_something_legal(kind: OptKind) -> No
     legal = 0
     lanes = moves.apply(kernels.elementwise(1 << 22).sink, (Opt(K.SPLIT, 0, 32), Opt(K.VECTORIZE, 1, 8)), AVX2)
     assert lanes is not None
-    plain = (lambda: kernels.matmul(11, 35, 128), kernels.softmax, kernels.elementwise, kernels.row_reduce)
+    plain = (
+        lambda: kernels.matmul(11, 35, 128),
+        kernels.softmax,
+        kernels.elementwise,
+        kernels.row_reduce,
+        kernels.table_of_few,
+    )
     for sink in (*[make().sink for make in plain], lanes):
         for opts in moves.MOVES[kind](site(sink)):
             assert opts[0].kind is kind

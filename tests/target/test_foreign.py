@@ -14,6 +14,8 @@ from gradlet import Tensor, dtypes
 from gradlet.codegen import pipeline
 from gradlet.codegen.launch import lower_launch
 from gradlet.device.common.llvm import emit_object
+from gradlet.ops.op import OptKind
+from gradlet.optimize import heuristic
 from gradlet.render.llvmlaunch import render
 from gradlet.target.target import AVX2, AVX512, NEON, SSE, WASM, Target
 from tests.codegen import kernels, launches
@@ -113,6 +115,18 @@ def test_launches_by_hand(target: Target, part: int, tmp_path: Path) -> None:
     ]
     for one, arrays in zip(made, foreign.run(cases, target, tmp_path), strict=True):
         launches.compare(one, arrays)
+
+
+@FOREIGN
+def test_tables_in_registers(target: Target, tmp_path: Path) -> None:
+    foreign.need_tools(target)
+    sizes = [(64, 16, "float32"), (37, 5, "float32"), (64, 16, "int8"), (23, 7, "uint8"), (16, 3, "int32")]
+    cases = []
+    for size, entries, dtype in sizes:
+        kernel = kernels.table_of_few(size, entries, dtype)
+        assert any(o.kind is OptKind.LOOKUP for o in heuristic.choose(kernel.sink, target))
+        cases.append(by_hand(f"{dtype} {entries}", lambda kernel=kernel: kernel, target))
+    foreign.check(cases, target, tmp_path)
 
 
 @FOREIGN

@@ -9,6 +9,7 @@ from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
 from gradlet.ops.op import KernelArg, Opt, OptKind, Tail, adds_in_order
 from gradlet.optimize.actions.accumulate import accumulate
+from gradlet.optimize.actions.lookup import lookup
 from gradlet.optimize.actions.parallel import parallel
 from gradlet.optimize.actions.prefetch import prefetch
 from gradlet.optimize.actions.refusal import refusal
@@ -33,6 +34,7 @@ ACTIONS: Final[dict[OptKind, Action]] = {
     OptKind.FAR: split,
     OptKind.PREFETCH: prefetch,
     OptKind.STREAM: stream,
+    OptKind.LOOKUP: lookup,
     OptKind.REORDER: reorder,
     OptKind.PARALLEL: parallel,
     OptKind.ACCUMULATE: accumulate,
