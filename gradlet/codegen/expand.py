@@ -7,11 +7,13 @@ from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
-from gradlet.codegen.strided import pick, strided_load
-from gradlet.graph.node import UOp, mk
+from gradlet.codegen.strided import near_load, pick, strided_load
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import ELEMENTWISE, AxisKind, Op, ReduceArg, ShuffleArg
 from gradlet.optimize.actions.stream import LINE_BYTES
 from gradlet.optimize.analysis import fills_vectors, kernel_order, make_after, nesting_order, ranges_in
+from gradlet.rules.sets import INDEX_MATH
 
 # Members of an enum are slow to reach through their class.
 _RANGE: Final = Op.RANGE
@@ -325,7 +327,7 @@ class _Vectorizer:
             forward = mk(_LOAD, node.dtype.vec(count), (mk(_INDEX, index.dtype, (self.new[index.src[0]], first)),))
             return mk(Op.SHUFFLE, forward.dtype, (forward,), ShuffleArg(tuple(range(count))[::-1]))
         if start is None:
-            apart = self._apart(node, count)
+            apart = self._apart(node, count) or self._near(node, lane, count)
             if apart is not None:
                 return apart
             return mk(Op.VECTORIZE, node.dtype.vec(count), tuple([self.lane_copy(node, lane, i) for i in range(count)]))
@@ -346,6 +348,18 @@ class _Vectorizer:
             return Linear(form.rest, 0, form.constant + after).at(0)
 
         return strided_load(node.dtype, self.new[index.src[0]], element, form.factor, count, gate)
+
+    def _near(self, node: UOp, lane: UOp, count: int) -> UOp | None:
+        """A load whose lanes repeat or skip elements in a pattern that is the same for every vector."""
+        index = node.src[0]
+        if index.src[1] in self.linear or any(s.op is not Op.CONST or s.arg != 0 for s in node.src[1:]):
+            return None
+        if any(n.op is Op.LOAD and lane in self.ranges[n] for n in toposort((index.src[1],))):
+            return None
+        lanes = [self.lane_copy(index.src[1], lane, i) for i in range(count)]
+        simple = rewrite(mk(Op.SINK, dtypes.void, tuple(lanes)), INDEX_MATH)
+        gates = self._gate(index, count)
+        return near_load(node.dtype, self.new[index.src[0]], simple.src, gates[0] if gates else None)
 
     def _prefetch(self, node: UOp, count: int) -> UOp:
         """One line: that of the first lane. What is gathered from many is not brought near."""

@@ -17,6 +17,7 @@ from gradlet.codegen import (
     memory,
     reduce,
     transpose,
+    windows,
 )
 from gradlet.graph.launch import variables_in_order
 from gradlet.graph.node import UOp, no_gc, toposort
@@ -94,6 +95,8 @@ PIPELINE: Final = Pipeline(
         Pass("cut loops at divisions", plain(divisions.cut_at_divisions), K, K,
              doc="what is kept in strips is read with a loop over strips and a loop inside"),
         Pass("merge adjacent ranges", plain(loops.merge_adjacent), K, K, doc="fewer and longer loops"),
+        Pass("join windows", for_target(windows.join_windows), K, K,
+             doc="the image under a pooling is walked as it lies"),
         Pass("give each loop its own range", plain(loops.separate), K, K,
              doc="a row that is read twice is two loops"),
         Pass("apply schedule", _apply_opts, K, K, doc="split, vectorise, unroll and parallelise ranges"),

@@ -7,12 +7,12 @@ forbids is masked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import LaneArg, Op
-from gradlet.optimize.analysis import MOST_APART
+from gradlet.ops.op import LaneArg, Op, ShuffleArg
+from gradlet.optimize.analysis import MOST_APART, affine
 
 
 def strided_load(
@@ -48,6 +48,38 @@ def strided_load(
         otherwise = (UOp.const(dtype.vec(count), 0),) if guard else ()
         vectors.append(mk(Op.LOAD, dtype.vec(count), (address, *otherwise)))
     return mk(Op.VECTORIZE, dtype.vec(count), tuple([pick(vectors[which], place) for which, place in places]))
+
+
+def near_load(dtype: DType, param: UOp, elements: Sequence[UOp], gate: UOp | None) -> UOp | None:
+    """The vector of these elements, one load and a shuffle; None where they do not lie within a vector of each other.
+
+    Args:
+        dtype: of one element.
+        param: the memory.
+        elements: the element number of every lane.
+        gate: a vector that says which lanes may be loaded.
+    """
+    count = len(elements)
+    forms = [affine(element) for element in elements]
+    if any(form.terms != forms[0].terms for form in forms[1:]):
+        return None
+    constants = [form.constant for form in forms]
+    low, high = min(constants), max(constants)
+    places = [constant - low for constant in constants]
+    width = high - low + 1
+    if width > count or width < 2:
+        return None
+    guard: tuple[UOp, ...] = ()
+    if gate is not None:
+        false = UOp.const(dtypes.bool, False)
+        allowed = [false] * width
+        for lane, place in enumerate(places):
+            allowed[place] = pick(gate, lane) if allowed[place] is false else allowed[place] | pick(gate, lane)
+        guard = (mk(Op.VECTORIZE, dtypes.bool.vec(width), tuple(allowed)),)
+    address = mk(Op.INDEX, dtype, (param, elements[constants.index(low)], *guard))
+    otherwise = (UOp.const(dtype.vec(width), 0),) if guard else ()
+    loaded = mk(Op.LOAD, dtype.vec(width), (address, *otherwise))
+    return mk(Op.SHUFFLE, dtype.vec(count), (loaded,), ShuffleArg(tuple(places)))
 
 
 def pick(vector: UOp, lane: int) -> UOp:

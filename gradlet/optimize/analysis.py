@@ -17,6 +17,8 @@ from gradlet.ops.op import AxisKind, Op, RangeArg
 
 # Lanes so many elements apart are picked out of whole vectors; farther ones are loaded each by itself.
 MOST_APART: Final = 4
+# Vectors of a row that are written out.
+SHORT_ROW: Final = 8
 # Element-wise ops that become many instructions, about so many.
 HEAVY: Final = frozenset({Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.POW})
 HEAVY_NODES: Final = 16
@@ -287,6 +289,14 @@ class Access(NamedTuple):
         return int(self.param.arg.slot) if self.param.op is Op.PARAM else None
 
 
+def _is_digit(node: UOp, loop: UOp) -> bool:
+    """Whether an expression is a quotient or remainder of a range by constants."""
+    depth = 0
+    while node.op in (Op.IDIV, Op.MOD) and node.src[1].op is Op.CONST:
+        node, depth = node.src[0], depth + 1
+    return node is loop and depth > 0
+
+
 class KernelFacts:
     """What the heuristic and the actions look up about one kernel.
 
@@ -336,6 +346,11 @@ class KernelFacts:
     def stride(self, access: Access, loop: UOp) -> int | None:
         """Elements an access moves a step of `loop`; None when not constant."""
         return coefficient(access.form, loop, self.ranges)
+
+    def is_near(self, access: Access, loop: UOp) -> bool:
+        """Whether an access repeats or skips elements along `loop` in a pattern, by quotients and remainders of it."""
+        inside = [atom for atom in access.form.terms if loop in self.ranges[atom]]
+        return bool(inside) and all(_is_digit(atom, loop) for atom in inside)
 
     def by_number(self, number: int) -> UOp | None:
         """The range with this number."""

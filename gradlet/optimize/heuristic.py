@@ -13,6 +13,7 @@ from gradlet.optimize.analysis import (
     HEAVY,
     HEAVY_NODES,
     MOST_APART,
+    SHORT_ROW,
     Access,
     KernelFacts,
     is_fixed,
@@ -25,7 +26,6 @@ from gradlet.optimize.tables import lookups
 from gradlet.target.target import Target
 
 SHORT = 16  # iterations of a reduce that are written out
-SHORT_ROW = 8  # vectors of a row that are written out
 MAX_BODY = 600  # nodes in the copies of a loop body
 MAX_WIDE = 1200  # nodes in the copies of a body that reduces columns
 CHAINS = 4  # carried values of rows that run side by side
@@ -114,7 +114,8 @@ def _weight(facts: KernelFacts, plan: Plan, node: UOp) -> int:
     if node.op is not Op.LOAD or plan.lanes.isdisjoint(facts.ranges[node]):
         return 1
     access = next(a for a in facts.accesses if a.node is node)
-    return 1 if any(facts.stride(access, r) == 1 for r in plan.lanes & facts.ranges[node]) else 32
+    along = plan.lanes & facts.ranges[node]
+    return 1 if any(facts.stride(access, r) == 1 or facts.is_near(access, r) for r in along) else 32
 
 
 def _row_range(facts: KernelFacts, plan: Plan, reduce: UOp, inside: Sequence[Access]) -> UOp | None:
@@ -150,6 +151,8 @@ def _score(facts: KernelFacts, access: Access, loop: UOp) -> int:
     if access.is_store:
         return 2 if stride == 1 else -3
     if stride is not None and (2 <= stride <= MOST_APART or stride == -1):
+        return 0
+    if stride is None and facts.is_near(access, loop):
         return 0
     return 1 if stride == 1 else -1
 
@@ -247,6 +250,8 @@ def _copies(facts: KernelFacts, plan: Plan, loop: UOp, lanes: int, accesses: Seq
         # A column reduction: wide rows are kind to the prefetcher; each REDUCE keeps an accumulator a copy.
         kept = max(1, plan.target.vector_registers // 2 // reduces)
         return min(most, kept, max(1, MAX_WIDE // len(inside)))
+    if most <= SHORT_ROW and most * len(inside) <= MAX_BODY and any(facts.is_near(a, loop) for a in accesses):
+        return most  # which elements of a short load lanes want is known then
     heavy = sum(1 for n in inside if n.op in HEAVY)
     if heavy:
         return min(most, 2 if heavy == 1 else 1)

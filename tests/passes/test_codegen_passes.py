@@ -45,6 +45,17 @@ def strips() -> kernels.Kernel:
     return kernels.Kernel(b.sink("strips"), [kernels.empty(32), a], {0: a.reshape(2, 32)[:, :16].reshape(32)})
 
 
+def windows() -> kernels.Kernel:
+    """Two rows of four windows of two columns each, and a value for each window."""
+    b = kernels.Builder()
+    out, x, pooled = b.param(0, 16), b.param(1, 16), b.param(2, 8)
+    row, column, place = b.range(2), b.range(4), b.range(2)
+    at = row * 8 + column * 2 + place
+    b.store(out, at, b.load(x, at) * b.load(pooled, row * 4 + column))
+    a, few = kernels.random(16), kernels.random(8)
+    return kernels.Kernel(b.sink("windows"), [kernels.empty(16), a, few], {0: a * few.repeat(2)})
+
+
 def guarded_maximum() -> kernels.Kernel:
     """A select on the guard of a load."""
     b = kernels.Builder()
@@ -84,6 +95,7 @@ SUBJECTS: dict[str, Callable[[], kernels.Kernel]] = {
     "widen accumulators": lambda: kernels.half_sum(2, 4),
     "cut loops at divisions": strips,
     "merge adjacent ranges": lambda: kernels.contiguous_3d((2, 3, 4)),
+    "join windows": windows,
     "give each loop its own range": lambda: kernels.softmax(2, 3, same_range=True),
     "apply schedule": lambda: scheduled(kernels.row_reduce(2, 10), Opt(OptKind.VECTORIZE, 1, 4, Tail.MASK)),
     "simplify splits": lambda: scheduled(kernels.two_dimensional(4, 8), Opt(OptKind.SPLIT, 0, 2)),
