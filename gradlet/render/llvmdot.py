@@ -236,8 +236,13 @@ def possible_bits(node: UOp) -> int:
     return _ALL_BITS
 
 
+_DOT: Final = Op.DOT
+
+
 def joined_dots(uops: Sequence[UOp], target: Target) -> frozenset[UOp]:
     """The DOTs that are written where their only user is: the DOT that goes on from them, or a sum that they can."""
+    if not any(node.op is _DOT for node in uops):
+        return frozenset()
     uses = Counter(s for node in uops for s in node.src)
     found: set[UOp] = set()
     for node in uops:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, NamedTuple
 
 from gradlet.base.dtype import DType, dtypes
@@ -40,6 +41,18 @@ _GPU_INDEX: Final = {
     "nvptx": {"workgroup": "llvm.nvvm.read.ptx.sreg.ctaid.x", "thread": "llvm.nvvm.read.ptx.sreg.tid.x"},
     "amdgpu": {"workgroup": "llvm.amdgcn.workgroup.id.x", "thread": "llvm.amdgcn.workitem.id.x"},
 }
+# Members of an enum are slow to reach through their class.
+_ADD: Final = Op.ADD
+_CONST: Final = Op.CONST
+_INDEX: Final = Op.INDEX
+_RANGE: Final = Op.RANGE
+_ACC: Final = Op.ACC
+_UPDATE: Final = Op.UPDATE
+_END: Final = Op.END
+# Element-wise ops that are written in ways of their own.
+_OF_A_KIND: Final = frozenset({
+    Op.DOT, Op.DOT16, Op.CAST, Op.BITCAST, Op.WHERE, Op.IDIV, Op.MOD, Op.SHL, Op.SHR, Op.MAX, Op.MIN,
+})  # fmt: skip
 LOCAL_ALIGN: Final = 64  # bytes; a line of the cache, and the widest vector
 CPU_ARGUMENTS: Final = "ptr noalias readonly %table, i64 %begin, i64 %end"
 _GPU_CONVENTION: Final = {"nvptx": "ptx_kernel", "amdgpu": "amdgpu_kernel"}
@@ -167,13 +180,16 @@ class _Kernel:
     def render(self) -> None:
         """Write the body of the function."""
         self._arguments()
+        values, handlers = self.values, self.handlers
+        elsewhere = self.offsets | self.dots
         for node in self.program.uops:
-            if node in self.offsets or node in self.dots:
+            if node in elsewhere:
                 continue
-            if node.op in ELEMENTWISE:
-                self.values[node] = self._element_wise(node)
+            op = node.op
+            if op in ELEMENTWISE:
+                values[node] = self._element_wise(node)
                 continue
-            handler = self.handlers.get(node.op)
+            handler = handlers.get(op)
             if handler is None:
                 raise RenderError(f"{node.op.name} does not occur in a linear program (kernel {self.program.name})")
             handler(node)
@@ -229,14 +245,15 @@ class _Kernel:
     # operands
     def value(self, node: UOp) -> Value:
         """The register or constant that holds a node's value here."""
+        found = self.values.get(node)
+        if found is not None:
+            return found
         if node.op is Op.ACC:
             found = self.current.get(node)
         elif node.op is Op.UPDATE:
             found = self.current.get(node.src[0])
         elif node.op is Op.CONST:
-            return constant(node.arg, node.dtype, self.target)
-        else:
-            found = self.values.get(node)
+            found = self.values[node] = constant(node.arg, node.dtype, self.target)
         if found is None:
             raise RenderError(f"kernel {self.program.name} uses {node.op.name} before it is computed")
         return found
@@ -463,6 +480,8 @@ class _Kernel:
     # arithmetic
     def _element_wise(self, node: UOp) -> Value:
         op = node.op
+        if op not in _OF_A_KIND and (op is not _ADD or not self.dots):
+            return self.alu.apply(op, node.src[0].dtype, [self.value(s) for s in node.src])
         if op is Op.DOT:
             return self._dot(node, None)
         if op is Op.DOT16:
@@ -489,7 +508,9 @@ class _Kernel:
             # The first operand is the one tested for NaN: not the accumulator, on which the next iteration waits.
             args = [args[1], args[0]]
             return self.alu.apply(op, operand, args)
-        never_nan = next((i for i, s in enumerate(node.src) if _is_number(s)), None)
+        never_nan = None
+        if op in (Op.MAX, Op.MIN):
+            never_nan = next((i for i, s in enumerate(node.src) if _is_number(s)), None)
         return self.alu.apply(op, operand, args, never_nan)
 
     def _dot(self, node: UOp, more: UOp | None) -> Value:
@@ -539,15 +560,20 @@ class _Kernel:
 
 def _accumulators(uops: tuple[UOp, ...]) -> tuple[dict[UOp, list[UOp]], dict[UOp, list[UOp]]]:
     """Which accumulators each loop carries, and which begin where a loop opens because their node stands inside it."""
-    position = {node: i for i, node in enumerate(uops)}
-    ends = {node.src[0]: i for i, node in enumerate(uops) if node.op is Op.END}
+    ends: dict[UOp, int] = {}
     updates: dict[UOp, list[int]] = {}
+    position: dict[UOp, int] = {}
     for i, node in enumerate(uops):
-        if node.op is Op.UPDATE:
+        op = node.op
+        if op is _RANGE or op is _ACC:
+            position[node] = i
+        elif op is _END:
+            ends[node.src[0]] = i
+        elif op is _UPDATE:
             updates.setdefault(node.src[0], []).append(i)
     carried: dict[UOp, list[UOp]] = {r: [] for r in ends}
     initialised_at: dict[UOp, list[UOp]] = {}
-    for acc in (n for n in uops if n.op is Op.ACC):
+    for acc in [n for n in position if n.op is _ACC]:
         begin = position[acc]
         loops = [r for r in acc.src[1:] if r in position]
         outermost = min(loops, key=lambda r: position[r], default=None)
@@ -572,25 +598,25 @@ def _gate(index: UOp) -> UOp | None:
 
 def _address_offsets(uops: tuple[UOp, ...]) -> frozenset[UOp]:
     """The sums of an element number and a constant that only addresses need, and not after a select of a gate."""
+    indices = [node for node in uops if node.op is _INDEX]
     found: set[UOp] = set()
-    for node in uops:
-        if node.op is Op.INDEX:
-            element = node.src[1]
-            if element.op is Op.ADD and element.src[1].op is Op.CONST and element.src[0].op is not Op.CONST:
-                found.add(element)
-    for node in uops:
-        gate = _gate(node) if node.op is Op.INDEX else None
+    for node in indices:
+        element = node.src[1]
+        if element.op is _ADD and element.src[1].op is _CONST and element.src[0].op is not _CONST:
+            found.add(element)
+    for node in indices:
+        gate = _gate(node)
         gated = gate is not None and gate.dtype.count == 1
-        found.difference_update(node.src[2:] if node.op is Op.INDEX and not gated else node.src)
-    return frozenset(found)
+        found.difference_update(node.src if gated else node.src[2:])
+    return frozenset(found.difference(chain.from_iterable([n.src for n in uops if n.op is not _INDEX])))
 
 
 def _lane_strides(uops: tuple[UOp, ...]) -> dict[UOp, tuple[int, int]]:
     """For every THREAD range, how many lanes one step of it is, and its size. The last range varies fastest."""
     strides: dict[UOp, tuple[int, int]] = {}
     stride = 1
-    for node in reversed(uops):
-        if node.op is Op.RANGE and node.arg.kind is AxisKind.THREAD:
+    for node in reversed([n for n in uops if n.op is _RANGE]):
+        if node.arg.kind is AxisKind.THREAD:
             size = int(node.src[0].arg)
             strides[node] = (stride, size)
             stride *= size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from gradlet.base.dtype import DType, dtypes
@@ -29,21 +30,26 @@ class Value(NamedTuple):
         return f"{self.type} {self.text}"
 
 
+# The same few types are asked for at every instruction.
+@cache
 def vector_type(count: int, scalar: str) -> str:
     """`scalar` itself for one lane."""
     return scalar if count == 1 else f"<{count} x {scalar}>"
 
 
+@cache
 def lanes_of(type_text: str) -> int:
     """Number of lanes of a type written by `vector_type`."""
     return int(type_text[1:].split(" x ")[0]) if type_text.startswith("<") else 1
 
 
+@cache
 def scalar_of(type_text: str) -> str:
     """The lane's type."""
     return type_text[1:-1].split(" x ")[1] if type_text.startswith("<") else type_text
 
 
+@cache
 def suffix(type_text: str) -> str:
     """How intrinsic names spell a type: `<16 x float>` is `v16f32`."""
     scalar = scalar_of(type_text)
@@ -129,7 +135,7 @@ class Writer:
     def name(self, base: str) -> str:
         """A fresh name."""
         self._next += 1
-        return f"{base}{self._next}"
+        return base + str(self._next)
 
     def line(self, text: str) -> None:
         """An instruction without result."""
@@ -137,9 +143,10 @@ class Writer:
 
     def emit(self, type_text: str, text: str, base: str = "v") -> Value:
         """An instruction with a result of this type."""
-        value = Value("%" + self.name(base), type_text)
-        self.line(f"{value.text} = {text}")
-        return value
+        self._next = number = self._next + 1
+        register = f"%{base}{number}"
+        self.lines.append(f"  {register} = {text}")
+        return Value(register, type_text)
 
     def start(self, label: str) -> None:
         """Begin a basic block."""
@@ -173,11 +180,12 @@ class Writer:
     # small instructions that every part needs
     def binary(self, operation: str, first: Value, second: Value) -> Value:
         """`operation` on two operands of one type."""
-        return self.emit(first.type, f"{operation} {first}, {second.text}")
+        return self.emit(first.type, f"{operation} {first.type} {first.text}, {second.text}")
 
     def compare(self, operation: str, first: Value, second: Value) -> Value:
         """`icmp` or `fcmp` with its predicate."""
-        return self.emit(vector_type(lanes_of(first.type), "i1"), f"{operation} {first}, {second.text}")
+        kind = first.type
+        return self.emit(vector_type(lanes_of(kind), "i1"), f"{operation} {kind} {first.text}, {second.text}")
 
     def select(self, condition: Value, if_true: Value, if_false: Value) -> Value:
         """One of two operands, lane by lane when the condition is a vector."""
