@@ -113,6 +113,10 @@ def main() -> None:
         ("Operators (`benchmarks/ops.py`)", ops),
         ("Training steps (`benchmarks/steps.py`)", steps),
         ("How programs are cut into kernels (`benchmarks/fusion.py --check --time`)", fusion()),
+        (
+            "From models to machine code (`benchmarks/compile_time.py`)",
+            f"```\n{output_of('compile_time.py', *(['--peers', parsed.peers] if parsed.peers else []))}\n```",
+        ),
         ("Scheduling time (`benchmarks/schedule_time.py`)", f"```\n{output_of('schedule_time.py')}\n```"),
         ("Overheads (`benchmarks/overheads.py`)", overheads.report(parsed.peers, max(3, parsed.rounds // 2))),
         ("The graph core (`benchmarks/graph_core.py`)", graph_core(parsed.peers)),

@@ -114,8 +114,14 @@ def base_buffer(node: UOp) -> UOp:
 
 def schedule(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> Schedule:
     """The kernels that would compute these roots."""
-    tell = report.explanations()
-    return create_schedule(resolve(roots), target_of, resolve(live), default_device=Device.DEFAULT, tell=tell)
+    return create_schedule(
+        resolve(roots),
+        target_of,
+        resolve(live),
+        default_device=Device.DEFAULT,
+        tell=report.explanations(),
+        store=diskcache if settings.CACHE else None,
+    )
 
 
 def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
