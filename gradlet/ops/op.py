@@ -345,6 +345,7 @@ class Tail(IntEnum):
     MASK = 1  # guard memory accesses
     SHIFT = 2  # the last block begins earlier and overlaps the one before (only where computing twice does no harm)
     BALANCE = 3  # blocks of two sizes that differ by one, each with code of its own
+    PAD = 5  # loads read copies that end with zeros, so that only stores are guarded
     PEEL = 4  # the rest is one last block, with code of its own
 
 
@@ -362,6 +363,7 @@ class StageDetail(NamedTuple):
         order: the ranges of the copy by number, the slowest first; without it, in nesting order.
         pad: by how many elements a row of the copy (its last range) is longer than it has to be.
         converted: whether the load's conversion to another type happens on the way into the copy.
+        transpose: side of the blocks that the copy turns in registers, where its rows lie across those in memory.
     """
 
     slot: int
@@ -369,6 +371,7 @@ class StageDetail(NamedTuple):
     order: tuple[int, ...] = ()
     pad: int = 0
     converted: bool = False
+    transpose: int = 0
 
 
 class AccumulateDetail(NamedTuple):

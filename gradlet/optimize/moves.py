@@ -23,6 +23,7 @@ MAX_COPIES: Final = 16
 GROUPS: Final = (2, 4, 8)
 DISTANCES: Final = (2, 8)  # iterations that a prefetch is ahead
 STREAM_SHARE: Final = 4  # results above this part of the last cache go past it
+BLOCK_SIDES: Final = (4, 8)  # of what a copy transposes in registers
 MIN_SUMMED: Final = 32  # iterations of a sum between two visits to memory
 
 
@@ -182,6 +183,21 @@ def _stage(site: Site) -> Iterator[Opts]:
         read = {int(a.param.arg.slot) for a in site.facts.accesses if not a.is_store}
         for slot in sorted(read):
             yield (Opt(OptKind.STAGE, loop.arg.number, 0, Tail.EXACT, StageDetail(slot)),)
+            for order in _turned(site.facts, loop, slot):
+                for side in BLOCK_SIDES:
+                    detail = StageDetail(slot, order=order, transpose=side)
+                    yield (Opt(OptKind.STAGE, loop.arg.number, 0, Tail.EXACT, detail),)
+
+
+def _turned(facts: KernelFacts, level: UOp, slot: int) -> Iterator[tuple[int, ...]]:
+    """Orders of a copy whose rows lie across those in memory: the axis with neighbours last but one."""
+    access = next(a for a in facts.accesses if not a.is_store and a.slot == slot)
+    inside = sorted((r for r in access.ranges if facts.nesting(r) > facts.nesting(level)), key=facts.nesting)
+    near = next((r for r in inside if facts.stride(access, r) == 1), None)
+    for row in inside:
+        if near is not None and row is not near:
+            rest = [r for r in inside if r is not near and r is not row]
+            yield tuple([r.arg.number for r in (*rest, near, row)])
 
 
 def _lookup(site: Site) -> Iterator[Opts]:

@@ -40,13 +40,16 @@ def with_opts(sink: UOp, *opts: Opt) -> UOp:
     return sink.replace(arg=KernelArg(sink.arg.name, opts))
 
 
+TAILS = (Tail.MASK, Tail.SHIFT, Tail.BALANCE, Tail.PEEL, Tail.PAD)
+
+
 def single_opts(sink: UOp) -> Iterator[Opt]:
     for loop in kernel_ranges(sink):
         axis = loop.arg.number
         for kind in (OptKind.UNROLL, OptKind.VECTORIZE, OptKind.SPLIT, OptKind.GROUP):
             size = loop.src[0].arg if loop.src[0].op is Op.CONST else 0
             for amount in dict.fromkeys((4, 3 if size % 3 else 5)):
-                for tail in (Tail.EXACT,) if size % amount == 0 else (Tail.MASK, Tail.SHIFT, Tail.BALANCE, Tail.PEEL):
+                for tail in (Tail.EXACT,) if size % amount == 0 else TAILS:
                     yield Opt(kind, axis, amount, tail)
         for amount in (1, 2, 3, 5):
             yield Opt(OptKind.ACCUMULATE, axis, amount)
@@ -195,6 +198,30 @@ def test_refusals_of_look_ups() -> None:
     refused(kernels.table_of_few().sink, table, "no register in common", NVPTX)
     once = apply(kernels.table_of_few().sink, [table], AVX512)
     refused(once, table, "no load from slot 1")
+
+
+@pytest.mark.parametrize("kind", [OptKind.SPLIT, OptKind.VECTORIZE, OptKind.UNROLL])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_padded_operands_need_no_mask(kind: OptKind, axis: int) -> None:
+    """5 x 9 x 6 in blocks of 4: what the loop loads comes from a copy, without a guard; stores have one."""
+    kernel, opt = kernels.matmul(5, 9, 6), Opt(kind, axis, 4, Tail.PAD)
+    padded = apply(kernel.sink, [opt], AVX512)
+    check_kernel(kernel, padded)
+    copies = [n for n in padded.toposort() if n.op is Op.AFTER]
+    assert len(copies) == (2 if axis == 2 else 1)
+    inside = {n for copy in copies for n in copy.toposort()}
+    loads = [n for n in padded.toposort() if n.op is Op.LOAD and n not in inside]
+    assert loads and all(len(n.src) == 1 for n in loads)
+    assert all((len(s.src[0].src) > 2) is (axis != 2) for s in padded.src)
+    check_linear(kernel, AVX512, with_opts(kernel.sink, opt))
+
+
+def test_refusals_of_padding() -> None:
+    refused(kernels.in_place(21).sink, Opt(OptKind.SPLIT, 0, 4, Tail.PAD), "stores to what it loads")
+    refused(kernels.prefix_sums(9).sink, Opt(OptKind.SPLIT, 0, 4, Tail.PAD), "nothing is loaded over it")
+    refused(kernels.elementwise(1 << 22).sink, Opt(OptKind.SPLIT, 0, 7, Tail.PAD), "a core has room for")
+    refused(kernels.symbolic().sink, Opt(OptKind.SPLIT, 0, 4, Tail.PAD), "only known at launch")
+    refused(kernels.elementwise(21).sink, Opt(OptKind.SPLIT, 0, 4, Tail.PAD), "use MASK", NVPTX)
 
 
 def in_reverse(size: int) -> UOp:

@@ -182,3 +182,37 @@ def test_kinds_of_copy_loops() -> None:
     (after,) = [n for n in sink.toposort() if n.op is Op.AFTER]
     assert [(r.arg.number, r.arg.kind) for r in after.src[2:]] == [(3, AxisKind.LOOP), (4, AxisKind.LOOP)]
     assert not after.ranges and [r.arg.number for r in after.src[1].ranges] == [3, 4]
+
+
+TURNED = "STAGE(range 0, slot=2, order=(2, 1), transpose={0}, pad={1})"
+
+
+@pytest.mark.parametrize(("amount", "pad"), [(8, 0), (4, 3)])
+def test_copies_are_transposed_in_registers(amount: int, pad: int) -> None:
+    """B lies row by row of its transposed form; the copy has columns side by side, by vectors that are exchanged."""
+    kernel = kernels.matmul(6, 32, 24, False, True)
+    text = TURNED.format(amount, pad)
+    check(kernel, text)
+    with scope(NOOPT=1):
+        program = pipeline.lower(with_opts(kernel.sink, text), AVX2)
+    shuffles = sum(n.op is Op.SHUFFLE for n in program.uops)
+    assert shuffles == amount * (amount.bit_length() - 1)
+    assert not any(n.op in (Op.EXTRACT, Op.VECTORIZE) and n.dtype.count == amount for n in program.uops)
+
+
+def test_a_block_may_be_all_of_the_copy() -> None:
+    check(kernels.matmul(5, 8, 8, False, True), TURNED.format(8, 0))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (TURNED.format(3, 0), "a power of two"),
+        ("STAGE(range 0, slot=2, order=(1, 2), transpose=8)", "neighbours in memory already"),
+        (TURNED.format(16, 0), "no multiple of 16 long"),
+        ("SPLIT(range 1, 5, MASK), STAGE(range 0, slot=2, order=(2, 1, 3), transpose=8)", "guarded"),
+    ],
+)
+def test_refusals_of_transposed_copies(text: str, reason: str) -> None:
+    with pytest.raises(ArgumentError, match=reason):
+        apply(kernels.matmul(6, 32, 24, False, True).sink, parse_opts(text), AVX2)

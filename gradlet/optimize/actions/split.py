@@ -12,6 +12,7 @@ from typing import Final
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AxisKind, Op, Opt, OptKind, Tail, identity_element
+from gradlet.optimize.actions.padding import pad_operands
 from gradlet.optimize.actions.pieces import cut
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.actions.repeats import may_repeat
@@ -26,6 +27,7 @@ _AFTER: Final = Op.AFTER
 _REDUCE: Final = Op.REDUCE
 _LOAD: Final = Op.LOAD
 _STORE: Final = Op.STORE
+_GUARDED: Final = (Tail.MASK, Tail.PAD)
 _SPLITS: Final = {
     OptKind.UNROLL: AxisKind.UNROLL,
     OptKind.VECTORIZE: AxisKind.VECTOR,
@@ -40,7 +42,11 @@ def split(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     _check_split(facts, loop, opt, target)
     if opt.tail in (Tail.BALANCE, Tail.PEEL):
         return cut(facts, loop, opt)
-    return _Split(facts, loop, opt).run()
+    cut_up = _Split(facts, loop, opt)
+    sink = cut_up.run()
+    if opt.tail is not Tail.PAD:
+        return sink
+    return pad_operands(sink, tuple([r for r in (cut_up.outer, cut_up.inner) if r is not None]), opt, target)
 
 
 def _check_split(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> None:
@@ -126,7 +132,7 @@ class _Split:
         )
         self.mask: UOp | None = None
         self.outer: UOp | None = None
-        whole = range_size(loop) == amount or (opt.tail is Tail.MASK and (range_size(loop) or amount) < amount)
+        whole = range_size(loop) == amount or (opt.tail in _GUARDED and (range_size(loop) or amount) < amount)
         number = loop.arg.number if whole else facts.next_number()
         self.inner = make_range(UOp.const(dtypes.index, amount), number, kind)
         self.value = self.inner
@@ -140,7 +146,7 @@ class _Split:
             self.value = start + self.inner
             if opt.kind is OptKind.FAR:
                 self.value = self.inner * count + self.outer
-        if opt.tail is Tail.MASK and (size.op is not Op.CONST or int(size.arg) % amount):
+        if opt.tail in _GUARDED and (size.op is not Op.CONST or int(size.arg) % amount):
             self.mask = self.value < size
 
     def run(self) -> UOp:

@@ -6,11 +6,15 @@ guards the load, the copy has the load's other value (0): later code needs no ma
 their own, the next free ones in the order of the array's axes, so that later opts can make lanes of them; a value that
 does not change with range 3 is copied further out. Split the ranges before: the axes of the copy are the ranges that
 there are by then, and a range that the copy is made in every iteration of gets no lanes or copies any more.
+
+With `transpose=8` the copy goes by blocks of 8 x 8: 8 vectors are loaded along what lies side by side in memory,
+exchanged in registers, and stored along the rows of the array.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
@@ -19,7 +23,7 @@ from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.analysis import KernelFacts, make_after, make_range, range_size
 from gradlet.target.target import Target
 
-_VANISHING = (AxisKind.UNROLL, AxisKind.VECTOR)  # their iterations become one piece of code: never outside of a copy
+VANISHING = (AxisKind.UNROLL, AxisKind.VECTOR)  # their iterations become one piece of code: never outside of a copy
 
 
 def stage(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
@@ -33,18 +37,41 @@ def stage(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     inside = _inside(facts, loop, opt, value)
     if detail.order:
         inside = in_order(opt, detail.order, inside)
-    sizes = [range_size(r) or 0 for r in inside]
     if detail.pad < 0:
         raise refusal(opt, "a row cannot be longer by less than nothing; choose pad >= 0")
-    width = sizes[-1] + detail.pad
+    transposed = _transposed(facts, opt, detail, value, inside) if detail.transpose else {}
+    return copied(facts, opt, target, value, inside, detail.pad, transposed)
+
+
+def copied(
+    facts: KernelFacts, opt: Opt, target: Target, value: UOp, inside: list[UOp], pad: int = 0,
+    blocks: Mapping[UOp, tuple[int, AxisKind]] = {},
+) -> UOp:  # fmt: skip
+    """The kernel with a value computed ahead, into an array with an axis for each of these ranges, and loaded.
+
+    `blocks` cuts the copy's own loops: for a range, how many iterations of it become a part of which kind.
+    """
+    sizes = [range_size(r) or 0 for r in inside]
+    width = sizes[-1] + pad
     elements = math.prod(sizes[:-1]) * width
     check_room(facts, opt, target, elements * value.dtype.itemsize)
     local = mk(Op.LOCAL, value.dtype, (), LocalArg(next_local(facts), elements))
     number = facts.next_number()
-    fresh = [make_range(r.src[0], number + i, AxisKind.LOOP) for i, r in enumerate(inside)]
-    copied = value.substitute(dict(zip(inside, fresh, strict=True)))
-    place = mk(Op.INDEX, value.dtype, (local, element(fresh, sizes, width)))
-    filled = make_after(value.dtype, (local, mk(Op.STORE, dtypes.void, (place, copied)), *fresh))
+    loops = [make_range(r.src[0], number + i, AxisKind.LOOP) for i, r in enumerate(inside)]
+    at = list(loops)
+    for i, r in enumerate(inside):
+        if r in blocks:
+            amount, kind = blocks[r]
+            part = make_range(UOp.const(dtypes.index, amount), number + len(loops), kind)
+            if sizes[i] > amount:
+                loops.append(part)
+                outer = make_range(UOp.const(dtypes.index, sizes[i] // amount), number + i, AxisKind.LOOP)
+                loops[i], at[i] = outer, outer * amount + part
+            else:
+                loops[i] = at[i] = make_range(part.src[0], number + i, kind)
+    copy = value.substitute(dict(zip(inside, at, strict=True)))
+    place = mk(Op.INDEX, value.dtype, (local, element(at, sizes, width)))
+    filled = make_after(value.dtype, (local, mk(Op.STORE, dtypes.void, (place, copy)), *loops))
     use = mk(Op.LOAD, value.dtype, (mk(Op.INDEX, value.dtype, (filled, element(inside, sizes, width))),))
     return facts.sink.substitute({value: use})
 
@@ -69,12 +96,18 @@ def _value(facts: KernelFacts, opt: Opt, detail: StageDetail) -> UOp:
 
 def _inside(facts: KernelFacts, loop: UOp, opt: Opt, value: UOp) -> list[UOp]:
     """The ranges of the value that run inside an iteration of the level, outermost first."""
-    if loop.arg.kind in _VANISHING:
+    if loop.arg.kind in VANISHING:
         raise refusal(opt, f"a range of kind {loop.arg.kind.name} is no loop that a copy can be made in")
     level = facts.nesting(loop)
-    inside = [r for r in facts.ranges[value] if r.arg.kind in _VANISHING or facts.nesting(r) > level]
+    inside = [r for r in facts.ranges[value] if r.arg.kind in VANISHING or facts.nesting(r) > level]
     if not inside:
         raise refusal(opt, "what is loaded does not change inside it")
+    check_copy(facts, opt, value, inside)
+    return sorted(inside, key=facts.nesting)
+
+
+def check_copy(facts: KernelFacts, opt: Opt, value: UOp, inside: list[UOp]) -> None:
+    """Refuse a copy whose size is not known, or which would be made before what it reads."""
     for r in inside:
         if range_size(r) is None:
             raise refusal(opt, f"how long range {r.arg.number} is, and so the copy, is only known at launch")
@@ -83,7 +116,26 @@ def _inside(facts: KernelFacts, loop: UOp, opt: Opt, value: UOp) -> list[UOp]:
     for node in facts.order:
         if node.op is Op.AFTER and not facts.ranges[node].isdisjoint(inside) and node in value.toposort():
             raise refusal(opt, "it reads another copy that is made inside of the level")
-    return sorted(inside, key=facts.nesting)
+
+
+def _transposed(
+    facts: KernelFacts, opt: Opt, detail: StageDetail, value: UOp, inside: list[UOp]
+) -> dict[UOp, tuple[int, AxisKind]]:  # fmt: skip
+    """Blocks of the copy's loops: lanes along rows of the array, and as many of the neighbours in memory at once."""
+    amount, load = detail.transpose, value if value.op is Op.LOAD else value.src[0]
+    access = next(a for a in facts.accesses if a.node is load)
+    near = [r for r in inside if facts.stride(access, r) == 1]
+    rows = inside[-1]
+    if amount < 4 or amount & (amount - 1):
+        raise refusal(opt, "registers are transposed in blocks of a power of two from 4 on; choose transpose=8")
+    if not near or near[0] is rows:
+        raise refusal(opt, "rows of the copy are neighbours in memory already; leave transpose out or change the order")
+    if len(load.src) > 1:
+        raise refusal(opt, "what is loaded is guarded, and vectors are loaded whole; choose transpose=0")
+    for r in (near[0], rows):
+        if (range_size(r) or 0) % amount:
+            raise refusal(opt, f"range {r.arg.number} is no multiple of {amount} long")
+    return {near[0]: (amount, AxisKind.UNROLL), rows: (amount, AxisKind.VECTOR)}
 
 
 def in_order(opt: Opt, order: tuple[int, ...], inside: list[UOp]) -> list[UOp]:
