@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import Op, ShuffleArg
 from gradlet.optimize.analysis import affine, kernel_order
@@ -49,7 +50,7 @@ def transpose_in_registers(sink: UOp) -> UOp:
             if all(first + i in vectors for i in range(width)):
                 begin = first
                 group = [vectors[first + i] for i in range(width)]
-                new.update(zip(group, _columns(group[0], width)))
+                new.update(zip(group, _columns(group, width)))
     return sink.substitute(new) if new else sink
 
 
@@ -59,14 +60,19 @@ def _is_broadcast(node: UOp) -> bool:
 
 
 def _lanes(node: UOp) -> tuple[_Lanes, int] | None:
-    """The loads behind a vector, and the constant in the element number of lane 0; None where a guard or bool is."""
+    """The loads behind a vector, and the constant in the element number of lane 0; None for bools.
+
+    A guard has to be one of the whole vector, and zero what stands for a guarded element.
+    """
     param = node.src[0].src[0].src[0]
     if node.dtype.scalar.is_bool:
         return None
     forms = []
     for load in node.src:
         index = load.src[0]
-        if len(index.src) > 2 or index.src[0] is not param:
+        if index.src[0] is not param or index.src[2:] != node.src[0].src[0].src[2:]:
+            return None
+        if len(load.src) > 1 and (load.src[1].op is not Op.CONST or load.src[1].arg):
             return None
         forms.append(affine(index.src[1]))
     first = forms[0].constant
@@ -74,10 +80,19 @@ def _lanes(node: UOp) -> tuple[_Lanes, int] | None:
     return _Lanes(param, terms, tuple([form.constant - first for form in forms])), first
 
 
-def _columns(node: UOp, width: int) -> list[UOp]:
-    """The vector and those of the next elements in memory, from loads of `width` elements a lane."""
-    dtype, count = node.dtype.scalar, node.dtype.count
-    rows = [mk(Op.LOAD, dtype.vec(width), load.src) for load in node.src]
+def _columns(group: list[UOp], width: int) -> list[UOp]:
+    """The vectors of neighbouring elements in memory, from loads of `width` elements a lane."""
+    dtype, count = group[0].dtype.scalar, group[0].dtype.count
+    gates = [node.src[0].src[0].src[2:] for node in group]
+    rows = []
+    for load in group[0].src:
+        if any(gates):
+            true = UOp.const(dtypes.bool, True)
+            gate = mk(Op.VECTORIZE, dtypes.bool.vec(width), tuple([g[0] if g else true for g in gates]))
+            index = mk(Op.INDEX, load.src[0].dtype, (*load.src[0].src[:2], gate))
+            rows.append(mk(Op.LOAD, dtype.vec(width), (index, UOp.const(dtype.vec(width), 0))))
+        else:
+            rows.append(mk(Op.LOAD, dtype.vec(width), load.src))
     # Row i of every piece: lanes i, i + width, ...
     vectors = [_joined(rows[i::width]) for i in range(width)]
     low = _interleaving(count, width, 0)

@@ -9,6 +9,7 @@ from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
 from gradlet.ops.op import DOTS, AxisKind, Op
 from gradlet.optimize.analysis import MOST_APART, Access, KernelFacts, range_size, size_bound
+from gradlet.optimize.pixels import plan_pixels
 from gradlet.optimize.plan import Plan
 from gradlet.optimize.thin import plan_thin
 
@@ -28,6 +29,7 @@ class Contraction(NamedTuple):
         rows: output range that the lanes' factor does not depend on, if there is one.
         columns: a second output range of the lanes' factor, to fill the tile where `vector` is short.
         together: REDUCEs over the same loops, which share the tile's registers.
+        pixels: all output ranges that the lanes' factor does not depend on.
     """
 
     reduce: UOp
@@ -35,6 +37,7 @@ class Contraction(NamedTuple):
     rows: UOp | None
     columns: UOp | None
     together: int = 1
+    pixels: tuple[UOp, ...] = ()
 
 
 class Tile(NamedTuple):
@@ -127,7 +130,7 @@ def _analyse(facts: KernelFacts, plan: Plan, reduce: UOp) -> Contraction | None:
     rows = list(outputs - with_lanes)
     columns = [r for r in with_lanes if r is not vector]
     together = sum(facts.ranges[r.src[0]] == facts.ranges[reduce.src[0]] for r in facts.reduces)
-    return Contraction(reduce, vector, _largest(plan, rows), _largest(plan, columns), together)
+    return Contraction(reduce, vector, _largest(plan, rows), _largest(plan, columns), together, tuple(rows))
 
 
 def _along_reduce(plan: Plan, reduce: UOp, vector: UOp, sides: list[set[UOp]]) -> Contraction:
@@ -166,6 +169,9 @@ def _lane_cost(
 def _plan_tile(facts: KernelFacts, plan: Plan, found: Contraction) -> None:
     along_reduce = found.vector in found.reduce.src[1:]
     if along_reduce and found.columns is None and found.rows is not None and _walk_far_rows(plan, found, found.rows):
+        return
+    alone = found.together == 1 and not along_reduce
+    if alone and plan_pixels(facts, plan, found.reduce, found.vector, found.pixels, found.columns):
         return
     shape = _choose_tile(plan, found, along_reduce)
     _keep_streams_short(facts, plan, found, along_reduce)

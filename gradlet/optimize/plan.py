@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gradlet.base.dtype import dtypes
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import Op, Opt, OptKind, Tail
+from gradlet.optimize.actions.pieces import Piece, pieces
 from gradlet.optimize.actions.repeats import may_repeat
-from gradlet.optimize.analysis import KernelFacts, is_fixed, range_size, size_bound
+from gradlet.optimize.analysis import (
+    Access,
+    Affine,
+    KernelFacts,
+    is_fixed,
+    make_range,
+    never_meet,
+    range_size,
+    size_bound,
+)
 from gradlet.target.target import Target
 
 
@@ -46,6 +57,7 @@ class Plan:
         self._may_repeat = may_repeat(facts)
         self._adds_up = False
         self._shared: dict[UOp, int] = {}
+        self._in_two: set[UOp] = set()
         self._closed = facts.closed()
         self._below: dict[UOp, set[UOp]] = {}
         # Ranges along which floats are added or multiplied in the order of the elements, whatever that costs.
@@ -167,6 +179,35 @@ class Plan:
         self._copies[loop] = self._copies.get(loop, 1) * amount
         self._blocks[loop] = -(-size // amount)
 
+    def divides_evenly(self, loop: UOp, amount: int) -> bool:
+        """Whether an output range may be cut into blocks of two sizes, none longer than the amount."""
+        size = range_size(loop)
+        if size is None or self.blocks(loop) != size or loop in self._closed or not self._may_repeat:
+            return False
+        if any(n.op in (Op.CARRY, Op.NEXT) for n in self.facts.order):
+            return False
+        parts = pieces(size, amount, Tail.BALANCE)
+        if len(parts) == 1:
+            return True
+        stores = [a for a in self.facts.accesses if a.is_store and loop in a.ranges]
+        forms = [[_restricted(a, loop, part) for a in stores] for part in parts]
+        return all(
+            one.param is not other.param or never_meet(forms[0][i], forms[1][k])
+            for i, one in enumerate(stores)
+            for k, other in enumerate(stores)
+        )
+
+    def balance(self, loop: UOp, amount: int) -> None:
+        """Copies of a range's body in blocks of two sizes that differ by one, where `divides_evenly` allows it."""
+        if amount < 2:
+            return
+        size = self.blocks(loop)
+        self._split(OptKind.UNROLL, self.number(loop), size, amount, Tail.BALANCE if size % amount else Tail.EXACT)
+        self._copies[loop] = self._copies.get(loop, 1) * amount
+        self._blocks[loop] = -(-size // amount)
+        if size % amount:
+            self._in_two.add(loop)
+
     def split_and_unroll(self, loop: UOp, block: int, amount: int) -> None:
         """Blocks of a range as a loop of their own, and `amount` copies inside, which divides the block."""
         inner = self._split(OptKind.SPLIT, self.number(loop), self.blocks(loop), block, self.tail(loop, block))
@@ -217,6 +258,18 @@ class Plan:
         order = [part for part in self._nest if part.loop is not loop]
         self._move(Part(loop), 1 + max(order.index(Part(r)) for r in outputs if r is not loop))
 
+    def outside(self, loop: UOp, others: Sequence[UOp]) -> None:
+        """Nest a range outside of other ranges. Has to come before any split."""
+        places = [self._nest.index(Part(r)) for r in others]
+        if self._nest.index(Part(loop)) > min(places):
+            self._move(Part(loop), min(places))
+
+    def inside(self, loop: UOp, others: Sequence[UOp]) -> None:
+        """Nest a range inside of other ranges. Has to come before any split."""
+        places = [self._nest.index(Part(r)) for r in others]
+        if self._nest.index(Part(loop)) < max(places):
+            self._move(Part(loop), max(places))
+
     def accumulate(self, loop: UOp, amount: int, outputs: Sequence[UOp]) -> None:
         """Sum blocks of a reduce range one after another, outside of all these output ranges. Comes before splits."""
         if loop in self._ordered:
@@ -241,7 +294,9 @@ class Plan:
             self._move(Part(loop, True), self._nest.index(Part(around)))
 
     def shared_blocks(self, loop: UOp) -> int:
-        """Iterations of the outermost loop of a range."""
+        """Iterations of the outermost loop of a range; 1 where there are two, one after the other."""
+        if loop in self._in_two:
+            return 1
         return self._shared.get(loop, self.blocks(loop))
 
     def _cut(self, loop: UOp, amount: int) -> None:
@@ -267,3 +322,13 @@ class Plan:
     def number(self, loop: UOp) -> int:
         """The number the range has by now."""
         return self._numbers[Part(loop)]
+
+
+def _restricted(access: Access, loop: UOp, piece: Piece) -> Affine:
+    """The element numbers of an access in a piece of a range."""
+    form = access.form
+    step = form.terms.get(loop, 0)
+    terms = {r: factor for r, factor in form.terms.items() if r is not loop}
+    length = piece.blocks * piece.size
+    terms[make_range(UOp.const(dtypes.index, length), loop.arg.number, loop.arg.kind)] = step
+    return Affine(terms, form.constant + step * piece.start)

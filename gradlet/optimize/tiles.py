@@ -61,10 +61,15 @@ def _axes(
     if not rows or not is_fixed(rows[0]):
         return None
     for access in accesses:
-        if access.is_store or len(access.address.src) > 2 or access.param.dtype.is_bool:
+        if access.is_store or access.param.dtype.is_bool or not _same_guard(facts, access, rows[0]):
             continue
         stride = facts.stride(access, rows[0])
         columns = [r for r in candidates if r is not rows[0] and facts.stride(access, r) == 1 and is_fixed(r)]
         if stride and stride > 1 and columns:
             return rows[0], columns[0], access.param.dtype.itemsize
     return None
+
+
+def _same_guard(facts: KernelFacts, access: Access, rows: UOp) -> bool:
+    """Whether a guard of the access, if there is one, is the same for all lanes along the rows."""
+    return all(rows not in facts.ranges[gate] for gate in access.address.src[2:])

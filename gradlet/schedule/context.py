@@ -34,6 +34,7 @@ class Context:
         decisions: what was decided; None when nobody wants to know.
         spans: for every launch the numbers of its calls.
         sizes: extents of the asked nodes that have axes whose size is known only at launch.
+        sums: sums of products that are kept in memory with their channels last.
         call_bodies: see `Emitter`.
         apart: see `Emitter`.
     """
@@ -57,6 +58,7 @@ class Context:
     decisions: Decisions | None = None
     sizes: dict[UOp, Extents] = field(default_factory=dict)
     spans: list[range] = field(default_factory=list)
+    sums: set[UOp] = field(default_factory=set)
     call_bodies: dict[int, Group] = field(default_factory=dict)
     apart: dict[int, str] = field(default_factory=dict)
 

@@ -9,6 +9,11 @@ read, cures each:
 * narrow images: rows that do not fill the lanes. The copy has a plane for each tap of the last axis; then all rows
   follow each other without a gap, and lanes run over the whole image.
 
+Where weights are used often enough to be copied as well, lanes are channels of the result: weights lie in strips of
+channels, `[strip][taps][channels in][lanes]`, and the image has its channels last, so that taps of a row and channels
+are one contiguous run, each element of which is broadcast. Strides, borders and narrow images then cost nothing. The
+result is kept with its channels last, too (`channelslast`).
+
 The gradients are convolutions too: that of the image with the windows the other way around, that of the weight with
 sums over pixels. What is a copy worth is decided by what it costs and saves, never by which convolution it is.
 """
@@ -39,14 +44,25 @@ MIN_STRIDED_REUSE: Final = 2
 MIN_NEAR_REUSE: Final = 16
 # Weights that are used less often are read in the order in which they lie.
 MIN_WEIGHT_REUSE: Final = 128
+# Copying weights into strips of channels costs as much as so many uses of them.
+MIN_STRIP_REUSE: Final = 128
 # A part of fewer terms does not pay for its partial sum.
 MIN_PART: Final = 256
 # Vectors of pixels that a register tile takes.
 TILE_VECTORS: Final = 2
 
 
-def stage_convolutions(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
-    """The graph with the images of convolutions copied where their order in memory is a bad one."""
+def stage_convolutions(
+    root: UOp, target_of: Callable[[str], Target], default_device: str, sums: set[UOp] | None = None
+) -> UOp:
+    """The graph with the images of convolutions copied where their order in memory is a bad one.
+
+    Args:
+        root: a SINK of roots.
+        target_of: facts about a device, by its name.
+        default_device: where nothing says otherwise.
+        sums: gets the sums that are kept in memory with their channels last.
+    """
     order = toposort((root,))
     if not any(n.op is Op.REDUCE_AXES and n.src[0].op is Op.MUL for n in order):
         return root
@@ -60,6 +76,10 @@ def stage_convolutions(root: UOp, target_of: Callable[[str], Target], default_de
             return None
         same = mk(node.op, node.dtype, src, node.arg)
         staged = _staged(same, target)
+        if staged is not None and sums is not None:
+            below = staged.src[0] if staged.op is Op.PERMUTE else staged
+            if below.op is Op.CONTIGUOUS:
+                sums.add(below)
         return same if staged is None else staged
 
     return rebuild(root, change)
@@ -84,7 +104,13 @@ def _staged(node: UOp, target: Target) -> UOp | None:
             continue
         copy = _Copy(*_joined(*cut, roles), roles, target)
         other = _flipped(product.src[1 - which], turned)
-        channels = _channels_last(other, axes[1 - which] - axes[which], roles, target) if copy.sums_pixels() else None
+        own = axes[1 - which] - axes[which]
+        if copy.wants_channels_last() and copy.work >= MIN_STRIP_REUSE * prod(_source(other).shape):
+            strips = _channels_last(other, own, roles, target, copy.last_axes())
+            if strips is not None:
+                copy.broadcast = True
+                return _channels_last_product(node, [copy.factor(), strips], which, own, copy.last_axes())
+        channels = _channels_last(other, own, roles, target) if copy.sums_pixels() else None
         if channels is not None:
             copy.broadcast = True
             factors = [copy.factor() if copy.pays() else product.src[which], channels]
@@ -138,6 +164,26 @@ def _in_parts(node: UOp, target: Target) -> UOp:
     return mk(node.op, node.dtype, (partial,), ReduceAxesArg(Op.ADD, tuple(range(ahead))))
 
 
+def _channels_last_product(
+    node: UOp, factors: Sequence[UOp], which: int, own: frozenset[int], last: Sequence[int]
+) -> UOp:
+    """The sum with its axes in the order in which the copies have them, kept in memory with its channels last."""
+    product = node.src[0]
+    axes = range(len(product.shape))
+    kept = [axis for axis in axes if axis not in node.arg.axes]
+    result = sorted(kept, key=lambda axis: axis in own)
+    order = [*result, *[axis for axis in axes if axis in node.arg.axes and axis not in last], *last]
+    turned = [_permuted(factor, order) for factor in factors]
+    both = mk(Op.MUL, product.dtype, tuple(turned if which == 0 else turned[::-1]), None)
+    total = mk(node.op, node.dtype, (both,), ReduceAxesArg(Op.ADD, tuple(range(len(kept), len(order)))))
+    return _permuted(mk(Op.CONTIGUOUS, node.dtype, (total,), None), [result.index(axis) for axis in kept])
+
+
+def _source(factor: UOp) -> UOp:
+    """A factor before it is repeated along the axes of the other one."""
+    return factor.src[0] if factor.op is Op.EXPAND else factor
+
+
 def _strip_vectors(target: Target) -> int:
     """Vectors of channels that a register tile takes, as in strips of matrix products."""
     return 4 if target.vector_registers >= 32 else 2
@@ -160,7 +206,9 @@ def _rows_first(factor: UOp, roles: Roles, work: int) -> UOp:
     return expand_to(_permuted(stored, [wanted.index(axis) for axis in axes]), factor.shape)
 
 
-def _channels_last(factor: UOp, own: frozenset[int], roles: Roles, target: Target) -> UOp | None:
+def _channels_last(
+    factor: UOp, own: frozenset[int], roles: Roles, target: Target, last: Sequence[int] = ()
+) -> UOp | None:
     """The factor that a sum over pixels multiplies an image with, copied in strips of channels, if there are enough.
 
     Lanes are channels then, and the image's elements are broadcast to them: it may be read at any stride.
@@ -177,7 +225,8 @@ def _channels_last(factor: UOp, own: frozenset[int], roles: Roles, target: Targe
         return None
     shape = source.shape
     cut = reshape(source, (*shape[:axis], count // strip, strip, *shape[axis + 1 :]))
-    order = [axis, *[at for at in range(len(shape) + 1) if at not in (axis, axis + 1)], axis + 1]
+    late = [at if at < axis else at + 1 for at in last]
+    order = [axis, *[at for at in range(len(shape) + 1) if at not in (axis, axis + 1, *late)], *late, axis + 1]
     stored = mk(Op.CONTIGUOUS, cut.dtype, (_permuted(cut, order),), None)
     back = _permuted(stored, [order.index(at) for at in range(len(order))])
     return expand_to(reshape(back, shape), factor.shape)
@@ -389,6 +438,20 @@ class _Copy:
         """Whether an axis is the one that runs over the pixels of an image's axis."""
         return dim not in self.windows or self.windows[dim].pixel == axis
 
+    def last_axes(self) -> list[int]:
+        """The axes of channels that are summed, but for windows: innermost in copies whose elements are broadcast."""
+        taps = {window.taps for window in self.windows.values()}
+        found = [axis for place in self.image.places for axis, _ in place.terms]
+        return [axis for axis in sorted(found) if self.roles.summed(axis) and axis not in taps]
+
+    def wants_channels_last(self) -> bool:
+        """Whether lanes along the channels of the result suit: windows over pixels, and channels that are summed."""
+        if not self.windows or self.sums_pixels() or self.work / self.elements < MIN_REUSE:
+            return False
+        if STRICT_FLOAT.value:  # it would change the order of sums
+            return False
+        return bool(self.last_axes())
+
     # the copy
     def factor(self) -> UOp:
         """The factor of the product, as a view of a copy."""
@@ -463,7 +526,10 @@ class _Copy:
         dim, kind = key
         last = self.last
         if kind == "whole":
-            return (0, at)
+            if self.sums_pixels() or dim in self.windows:
+                return (0, at)
+            channels = self.last_axes()
+            return (int(any(axis in channels for axis, _ in self.image.places[dim].terms)), at)
         if kind == "pixel" or dim == last:
             if dim == last and kind in ("pixel", "all"):
                 return (4, at)

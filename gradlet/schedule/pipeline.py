@@ -14,6 +14,7 @@ from gradlet.ops.op import SCALAR_LEAVES, Op, Stage
 from gradlet.rules.sets import SIMPLIFY
 from gradlet.schedule import clean, memory
 from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
+from gradlet.schedule.channelslast import keep_channels_last
 from gradlet.schedule.columns import cut_column_sums
 from gradlet.schedule.context import Context, sink
 from gradlet.schedule.convolution import stage_convolutions
@@ -105,7 +106,11 @@ def _cut_deep_products(node: UOp, context: Context) -> UOp:
 
 
 def _stage_convolutions(node: UOp, context: Context) -> UOp:
-    return stage_convolutions(node, context.target_of, context.default_device)
+    return stage_convolutions(node, context.target_of, context.default_device, context.sums)
+
+
+def _keep_channels_last(node: UOp, context: Context) -> UOp:
+    return keep_channels_last(node, frozenset(context.sums))
 
 
 def _lay_out_operands(node: UOp, context: Context) -> UOp:
@@ -251,6 +256,8 @@ PIPELINE: Final = Pipeline(
              doc="a part of a very deep product has its factors in a near cache; the partial products are added up"),
         Pass("stage convolutions", _stage_convolutions, T, T,
              doc="images under windows are copied with their zeros, strides apart, so that lanes read neighbours"),
+        Pass("keep channels last", _keep_channels_last, T, T,
+             doc="what is computed from a convolution is stored in its order of memory"),
         Pass("lay out operands", _lay_out_operands, T, T,
              doc="factors of large matrix products are copied into strips, in the order the product walks them"),
         Pass("convert factors once", _convert_once, T, T,

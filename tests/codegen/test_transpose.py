@@ -11,6 +11,7 @@ from gradlet import Tensor
 from gradlet.base.dtype import DType, dtypes
 from gradlet.codegen import pipeline
 from gradlet.device.common.llvm import emit_assembly
+from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import KernelArg, Op, Opt, OptKind
 from gradlet.optimize import heuristic
@@ -40,6 +41,24 @@ def scalar_loads(program: LinearProgram) -> int:
 @pytest.mark.parametrize(("rows", "columns"), [(32, 48), (37, 53), (300, 20)])
 def test_tiles_are_transposed_in_registers(rows: int, columns: int, dtype: DType, target: Target) -> None:
     program = check_linear(transposition(rows, columns, dtype), target)
+    assert any(n.op is Op.SHUFFLE for n in program.uops)
+    assert scalar_loads(program) == 0
+
+
+@TARGETS
+def test_a_border_of_zeros_is_masked_in_the_rows(target: Target) -> None:
+    """An image with its channels last gets its zeros on the way: masked loads of rows, no loads of single elements."""
+    channels, size = 24, 21
+    b = kernels.Builder()
+    out, x = b.param(0, channels * (size + 2)), b.param(1, channels * size)
+    i, j = b.range(size + 2), b.range(channels)
+    inside = (UOp.const(dtypes.index, 0) < i) & (i < size + 1)
+    b.store(out, i * channels + j, b.load(x, j * size + i - 1, inside))
+    a = kernels.random(channels, size)
+    kernel = kernels.Kernel(
+        b.sink("border"), [kernels.empty(size + 2, channels), a], {0: np.pad(a, ((0, 0), (1, 1))).T.copy()}
+    )
+    program = check_linear(kernel, target)
     assert any(n.op is Op.SHUFFLE for n in program.uops)
     assert scalar_loads(program) == 0
 

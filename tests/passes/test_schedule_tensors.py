@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gradlet.base.dtype import dtypes
-from gradlet.graph.node import UOp, mk
+from gradlet.graph.node import UOp, mk, toposort
 from gradlet.graph.text import from_text, to_text
 from gradlet.ops.op import KernelArg, Op
 from gradlet.schedule.context import Context
@@ -560,6 +560,49 @@ CASES: dict[str, list[tuple[str, str]]] = {
 """,
         ),
     ],
+    "keep channels last": [
+        (  # what is computed from the sum alone moves below its copy
+            """
+%0 = BUFFER float32 [number=1, size=512, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(1, 8, 8, 1, 8)]
+%2 = EXPAND float32 (%1) [shape=(1, 8, 8, 32, 8)]
+%3 = BUFFER float32 [number=2, size=256, device='CPU']
+%4 = RESHAPE float32 (%3) [shape=(1, 1, 1, 32, 8)]
+%5 = EXPAND float32 (%4) [shape=(1, 8, 8, 32, 8)]
+%6 = MUL float32 (%2, %5)
+%7 = REDUCE_AXES float32 (%6) [op=ADD, axes=(4,)]
+%8 = CONTIGUOUS float32 (%7)
+%9 = PERMUTE float32 (%8) [axes=(0, 3, 1, 2)]
+%10 = BUFFER float32 [number=3, size=32, device='CPU']
+%11 = RESHAPE float32 (%10) [shape=(1, 32, 1, 1)]
+%12 = EXPAND float32 (%11) [shape=(1, 32, 8, 8)]
+%13 = ADD float32 (%9, %12)
+%14 = EXP2 float32 (%13)
+%15 = MUL float32 (%13, %14)
+%16 = SINK void (%15) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER float32 [number=1, size=512, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(1, 8, 8, 1, 8)]
+%2 = EXPAND float32 (%1) [shape=(1, 8, 8, 32, 8)]
+%3 = BUFFER float32 [number=2, size=256, device='CPU']
+%4 = RESHAPE float32 (%3) [shape=(1, 1, 1, 32, 8)]
+%5 = EXPAND float32 (%4) [shape=(1, 8, 8, 32, 8)]
+%6 = MUL float32 (%2, %5)
+%7 = REDUCE_AXES float32 (%6) [op=ADD, axes=(4,)]
+%8 = BUFFER float32 [number=3, size=32, device='CPU']
+%9 = RESHAPE float32 (%8) [shape=(1, 32, 1, 1)]
+%10 = EXPAND float32 (%9) [shape=(1, 32, 8, 8)]
+%11 = PERMUTE float32 (%10) [axes=(0, 2, 3, 1)]
+%12 = ADD float32 (%7, %11)
+%13 = EXP2 float32 (%12)
+%14 = MUL float32 (%12, %13)
+%15 = CONTIGUOUS float32 (%14)
+%16 = PERMUTE float32 (%15) [axes=(0, 3, 1, 2)]
+%17 = SINK void (%16) [name='schedule', opts=None]
+""",
+        ),
+    ],
     "lay out operands": [
         (  # the right factor is read in strips of columns, so it is kept in strips
             """
@@ -708,7 +751,9 @@ def test_pass(name: str, number: int) -> None:
     node = from_text(before)
     (row,) = [p for p in PIPELINE.passes if p.name == name]
     if callable(row.run):
-        result = row.run(node, context_of(node))
+        context = context_of(node)
+        context.sums.update(n for n in toposort((node,)) if n.op is Op.CONTIGUOUS and n.src[0].op is Op.REDUCE_AXES)
+        result = row.run(node, context)
     else:
         from gradlet.graph.rewrite import rewrite
 

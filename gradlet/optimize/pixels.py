@@ -1,0 +1,122 @@
+"""Register tiles of convolutions with channels as lanes: their rows are pixels, in blocks of two sizes.
+
+The pixels of an image lie along several ranges: images, rows, columns. The tile takes its rows from the one that fills
+it best; the panel of weights that belongs to the lanes stays near while the pixels inside of its loop go by. Nothing is
+computed twice at the end of a row: blocks differ by one pixel (`BALANCE`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gradlet.graph.node import UOp
+from gradlet.ops.op import AxisKind
+from gradlet.optimize.analysis import Access, KernelFacts, range_size, size_bound
+from gradlet.optimize.plan import Plan
+
+MANY_BLOCKS = 32  # of which the last may overlap with the one before: that is little
+LONG_RUN = 64  # iterations of a sum's innermost range that are worth a loop of their own
+
+
+def plan_pixels(
+    facts: KernelFacts, plan: Plan, reduce: UOp, vector: UOp, rows: Sequence[UOp], strips: UOp | None
+) -> bool:
+    """Plan a tile of pixels and vectors of channels; whether it suits.
+
+    Args:
+        facts: about the kernel.
+        plan: gets the opts.
+        reduce: the sum of products.
+        vector: the channels of a strip, contiguous in the weights.
+        rows: the ranges of pixels.
+        strips: the range over strips of channels.
+    """
+    lanes = plan.lanes_for(vector)
+    size = plan.size(vector)
+    runs = [r for r in reduce.src[1:] if range_size(r) is not None]
+    if len(rows) < 2 or size % lanes or len(runs) != len(reduce.src) - 1:
+        return False
+    if any(range_size(r) is None for r in rows):
+        return False
+    vectors = size // lanes
+    best, best_cost = None, math.inf
+    for loop in sorted(rows, key=lambda r: -r.arg.number):
+        for amount in range(1, min(plan.size(loop), plan.target.vector_registers) + 1):
+            if not _fits(plan, amount, vectors):
+                break
+            cost = _cost(plan, plan.size(loop), amount, vectors)
+            if cost < best_cost - 1e-9 and plan.divides_evenly(loop, amount):
+                best, best_cost = (loop, amount), cost
+    if best is None:
+        return False
+    loop, amount = best
+    outputs = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP]
+    if outputs[-1] is not loop and len(outputs) > 1:
+        plan.innermost(loop, outputs)
+    if strips is not None and range_size(strips) is not None:
+        _place_strips(facts, plan, reduce, strips, [r for r in outputs if r in rows and r is not loop])
+    plan.vector_block(vector, lanes, vectors)
+    if plan.size(loop) > MANY_BLOCKS * amount:
+        plan.unroll(loop, amount)  # in one loop, which threads can share
+    else:
+        plan.balance(loop, amount)
+    inner = max(runs, key=lambda r: r.arg.number)
+    taps = [r for r in runs if r is not inner]
+    return plan.size(inner) >= LONG_RUN or not taps or _write_out(plan, taps, amount * vectors)
+
+
+def _place_strips(facts: KernelFacts, plan: Plan, reduce: UOp, strips: UOp, pixels: Sequence[UOp]) -> None:
+    """The loop over strips of channels goes where the factors are read least often from beyond the second cache.
+
+    Inside of the pixels' loops all weights are read again for each of their iterations, unless they stay in the cache;
+    outside of them the image is, for each strip, unless what is read of it in between stays there.
+    """
+    loads = [a for a in facts.accesses if not a.is_store and a.node in plan.below(reduce)]
+    weights = [a for a in loads if strips in a.ranges]
+    image = [a for a in loads if strips not in a.ranges]
+    item, l2, count = reduce.dtype.itemsize, plan.target.l2_bytes, plan.size(strips)
+    every = sum(_span(facts, a, frozenset()) for a in weights) * item
+    best, best_cost = len(pixels), math.inf
+    for outside in range(len(pixels), -1, -1):
+        again = 1 if every <= l2 * 3 // 5 else math.prod(plan.size(r) for r in pixels[:outside])
+        whole = sum(_span(facts, a, frozenset()) for a in image) * item
+        between = sum(_span(facts, a, frozenset(pixels[:outside])) for a in image) * item
+        cost = every * again + whole * (1 if between + every // count <= l2 * 4 // 5 else count)
+        if cost < best_cost:
+            best, best_cost = outside, cost
+    if best < len(pixels):
+        plan.outside(strips, pixels[best:])
+    elif pixels:
+        plan.inside(strips, pixels)
+
+
+def _span(facts: KernelFacts, access: Access, still: frozenset[UOp]) -> int:
+    """Elements from the first to the last that an access touches while some ranges stand still."""
+    moving = [(r, step) for r, step in access.form.terms.items() if r not in still]
+    return 1 + sum(abs(step) * (size_bound(r) - 1) for r, step in moving)
+
+
+def _fits(plan: Plan, amount: int, vectors: int) -> bool:
+    """Whether the sums, the vectors of weights and a pixel are in registers."""
+    registers = plan.target.vector_registers
+    return amount * vectors + vectors + 1 <= registers - (3 if registers >= 32 else 1)
+
+
+def _cost(plan: Plan, size: int, amount: int, vectors: int) -> float:
+    """Loads of a multiply-add, and what waiting for sums costs where there are few of them, of the mean block."""
+    mean = size / -(-size // amount)
+    latency = 8 if plan.target.vector_registers >= 32 else 6
+    sums = mean * vectors
+    return (mean + vectors) / sums + 0.25 * max(1.0, latency / sums)
+
+
+def _write_out(plan: Plan, taps: Sequence[UOp], body: int) -> bool:
+    """Short ranges of taps become straight code where the loop inside is short."""
+    for loop in sorted(taps, key=lambda r: (plan.size(r), -r.arg.number)):
+        size = plan.size(loop)
+        if size > 5 or body * size > 256:
+            break
+        plan.unroll(loop, size)
+        body *= size
+    return True

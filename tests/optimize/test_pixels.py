@@ -1,0 +1,81 @@
+"""Tiles of pixels and channels: which range gives the rows, how evenly it is cut, where strips of channels stand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gradlet import Tensor
+from gradlet.codegen.pipeline import schedulable
+from gradlet.graph.node import UOp, toposort
+from gradlet.ops.op import Op, Opt, OptKind, Tail
+from gradlet.optimize import heuristic
+from gradlet.optimize.analysis import KernelFacts
+from gradlet.schedule.pipeline import KernelCall
+from gradlet.target.target import AVX2, AVX512, Target
+
+
+def product(image: tuple[int, ...], weight: tuple[int, ...], target: Target, **options: int) -> UOp:
+    """The kernel of a convolution that multiplies, as its schedule finds it."""
+    result = Tensor.empty(*image).conv2d(Tensor.empty(*weight), **options)
+    for call in result.schedule().calls:
+        if isinstance(call, KernelCall):
+            for n in toposort((call.ast,)):
+                if n.op is Op.SINK and any(r.op is Op.REDUCE for r in toposort((n,))) and n.src[0].op is Op.STORE:
+                    return schedulable(n, target)
+    raise AssertionError("nothing is multiplied")
+
+
+def tile(opts: tuple[Opt, ...]) -> list[tuple[int, Tail]]:
+    return [(o.amount, o.tail) for o in opts if o.kind is OptKind.UNROLL]
+
+
+@pytest.mark.parametrize(
+    ("image", "weight", "rows"),
+    [
+        ((1, 64, 56, 56), (64, 64, 3, 3), (6, Tail.BALANCE)),
+        ((1, 64, 30, 30), (64, 64, 3, 3), (6, Tail.EXACT)),
+        ((1, 64, 14, 14), (64, 64, 3, 3), (5, Tail.BALANCE)),
+        ((2, 64, 9, 601), (64, 64, 3, 3), (6, Tail.SHIFT)),  # long rows: threads may share them
+        ((8, 64, 7, 7), (64, 64, 3, 3), (4, Tail.EXACT)),  # images, of which there are 8, and not columns, 7
+    ],
+)
+def test_rows_fill_the_tile(image: tuple[int, ...], weight: tuple[int, ...], rows: tuple[int, Tail]) -> None:
+    kernel = product(image, weight, AVX2, padding=1)
+    opts = heuristic.choose(kernel, AVX2)
+    assert tile(opts) == [(2, Tail.EXACT), rows]
+
+
+def test_wider_registers_take_more_channels() -> None:
+    opts = heuristic.choose(product((1, 64, 56, 56), (64, 64, 3, 3), AVX512, padding=1), AVX512)
+    (lanes,) = [o.amount for o in opts if o.kind is OptKind.VECTORIZE]
+    assert lanes == 16
+
+
+def nesting(image: tuple[int, ...], weight: tuple[int, ...]) -> list[int]:
+    """The sizes of the output loops, outermost first, before they are cut."""
+    kernel = product(image, weight, AVX2, padding=1)
+    opts = heuristic.choose(kernel, AVX2, parallel=False)
+    order = list(KernelFacts(kernel).loops)
+    for opt in opts:
+        if opt.kind is OptKind.REORDER:
+            order.insert(opt.amount, order.pop(opt.axis))
+    return [int(r.src[0].arg) for r in order if r in KernelFacts(kernel).ranges[KernelFacts(kernel).stores[0]]]
+
+
+def test_strips_stand_where_the_factors_are_read_least() -> None:
+    few = nesting((8, 64, 56, 56), (64, 64, 3, 3))  # all weights stay in the second cache
+    assert few.index(4) == 2
+    many = nesting((2, 128, 28, 28), (128, 128, 3, 3))  # they do not, nor does an image beside some of them
+    assert many.index(8) == 0
+
+
+@pytest.mark.parametrize("shape", [(3, 24, 9, 17), (1, 16, 23, 5), (5, 16, 7, 7), (2, 16, 1, 40)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_odd_sizes(shape: tuple[int, ...], stride: int) -> None:
+    rng = np.random.default_rng(sum(shape))
+    x, w = rng.standard_normal(shape).astype(np.float32), rng.standard_normal((48, shape[1], 3, 3)).astype(np.float32)
+    got = Tensor(x).conv2d(Tensor(w), padding=1, stride=stride).numpy()
+    wanted = torch.nn.functional.conv2d(torch.from_numpy(x), torch.from_numpy(w), padding=1, stride=stride).numpy()
+    np.testing.assert_allclose(got, wanted, atol=2e-4)
