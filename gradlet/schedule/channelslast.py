@@ -8,12 +8,13 @@ kept in the order of the image. Deep networks so run in one layout; results are 
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import chain
 from math import prod
 from typing import NamedTuple
 
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, AxesArg, Op
-from gradlet.optimize.analysis import use_counts
 from gradlet.schedule.clean import rebuild
 from gradlet.schedule.moves import reshape
 
@@ -101,7 +102,7 @@ class _Clusters:
 
     def __init__(self, order: list[UOp], sums: frozenset[UOp]) -> None:
         self.sums = sums
-        self.uses = use_counts(order)
+        self.uses = Counter(chain.from_iterable([n.src for n in order]))
         self.users: dict[UOp, list[UOp]] = {}
         for node in order:
             for source in dict.fromkeys(node.src):
