@@ -41,13 +41,44 @@ def strided_load(
         guard: tuple[UOp, ...] = ()
         if gate is not None:
             wanted = {place: lane for lane, (n, place) in enumerate(places) if n == which}
-            false = UOp.const(dtypes.bool, False)
-            lanes = [pick(gate, wanted[place]) if place in wanted else false for place in range(count)]
-            guard = (mk(Op.VECTORIZE, dtypes.bool.vec(count), tuple(lanes)),)
+            guard = (_moved(gate, [wanted.get(place) for place in range(count)]),)
         address = mk(Op.INDEX, dtype, (param, element(start), *guard))
         otherwise = (UOp.const(dtype.vec(count), 0),) if guard else ()
         vectors.append(mk(Op.LOAD, dtype.vec(count), (address, *otherwise)))
-    return mk(Op.VECTORIZE, dtype.vec(count), tuple([pick(vectors[which], place) for which, place in places]))
+    return _woven(vectors, places)
+
+
+def _woven(vectors: list[UOp], places: list[tuple[int, int]]) -> UOp:
+    """The vector whose lanes are these (number of a vector, place in it), by a tree of shuffles of two at a time."""
+    while True:
+        pairs = [vectors[i : i + 2] for i in range(0, len(vectors), 2)]
+        whole = len(pairs) == 1
+        joined: list[UOp] = []
+        for number, pair in enumerate(pairs):
+            if len(pair) == 1:
+                joined += pair
+                continue
+            count = pair[0].dtype.count
+            # A lane of the result that comes from elsewhere takes what stands there already.
+            picks = [lane % count for lane in range(len(places))]
+            for lane, (which, place) in enumerate(places):
+                if which // 2 == number:
+                    picks[lane] = which % 2 * count + place
+            joined.append(mk(Op.SHUFFLE, pair[0].dtype.scalar.vec(len(places)), tuple(pair), ShuffleArg(tuple(picks))))
+        if whole:
+            return joined[0]
+        alone = len(vectors) - 1 if len(vectors) % 2 else None
+        places = [(which // 2, place if which == alone else lane) for lane, (which, place) in enumerate(places)]
+        vectors = joined
+
+
+def _moved(gate: UOp, lanes: Sequence[int | None]) -> UOp:
+    """A vector of bools with these lanes of another one, and false where there is None."""
+    if gate.op is Op.VECTORIZE or gate.op is Op.CONST:
+        no = UOp.const(dtypes.bool, False)
+        return mk(Op.VECTORIZE, dtypes.bool.vec(len(lanes)), tuple([no if i is None else pick(gate, i) for i in lanes]))
+    picks = tuple([gate.dtype.count if lane is None else lane for lane in lanes])
+    return mk(Op.SHUFFLE, dtypes.bool.vec(len(lanes)), (gate, UOp.const(gate.dtype, False)), ShuffleArg(picks))
 
 
 def near_load(dtype: DType, param: UOp, elements: Sequence[UOp], gate: UOp | None) -> UOp | None:

@@ -18,12 +18,37 @@ def test_loads_end_at_the_last_lane(factor: int, count: int) -> None:
     param = mk(Op.PARAM, dtypes.float32, (), ParamArg(0, 1000))
     found = strided_load(dtypes.float32, param, lambda n: UOp.const(dtypes.index, n), factor, count, None)
     assert found is not None
-    loads = [n for n in toposort((found,)) if n.op is Op.LOAD]
+    order = toposort((found,))
+    loads = [n for n in order if n.op is Op.LOAD]
+    assert sum(n.op is Op.SHUFFLE for n in order) == factor - 1
+    assert not any(n.op is Op.EXTRACT for n in order)
     starts = [int(n.src[0].src[1].arg) for n in loads]
     assert len(loads) == factor
     assert max(starts) + count - 1 == factor * (count - 1)
-    lanes = [int(n.src[0].src[0].src[1].arg) + n.arg.lane for n in found.src]
-    assert lanes == [factor * lane for lane in range(count)]
+    assert elements(found) == [factor * lane for lane in range(count)]
+
+
+def elements(node: UOp) -> list[int]:
+    """Which element each lane of loads and shuffles of them is."""
+    if node.op is Op.LOAD:
+        start = int(node.src[0].src[1].arg)
+        return list(range(start, start + node.dtype.count))
+    lanes = [element for source in node.src for element in elements(source)]
+    return [lanes[pick] for pick in node.arg.picks]
+
+
+@pytest.mark.parametrize("factor", [2, 3, 4])
+def test_guards_go_with_their_lanes(factor: int) -> None:
+    gate = mk(Op.CMPLT, dtypes.bool.vec(8), (UOp.const(dtypes.int32.vec(8), 1), UOp.const(dtypes.int32.vec(8), 2)))
+    param = mk(Op.PARAM, dtypes.float32, (), ParamArg(0, 1000))
+    found = strided_load(dtypes.float32, param, lambda n: UOp.const(dtypes.index, n), factor, 8, gate)
+    assert found is not None
+    allowed: dict[int, int] = {}  # element -> the lane whose guard it has
+    for load in (n for n in toposort((found,)) if n.op is Op.LOAD):
+        start, guard = int(load.src[0].src[1].arg), load.src[0].src[2]
+        assert guard.op is Op.SHUFFLE and guard.src[0] is gate and not guard.src[1].arg
+        allowed |= {start + place: pick for place, pick in enumerate(guard.arg.picks) if pick < 8}
+    assert allowed == {factor * lane: lane for lane in range(8)}
 
 
 @pytest.mark.parametrize("factor", [0, 1, 5, -2])
