@@ -75,6 +75,8 @@ def keep_channels_last(root: UOp, sums: frozenset[UOp]) -> UOp:
             made = mk(node.op, node.dtype, src, node.arg)
             laid[node] = Laid(below.stored, (made, *below.steps))
             return made
+        if node.op is Op.CONTIGUOUS:
+            return _same_order(src[0], laid_by_stored)
         if node in moved.exits:
             return _move(node, moved.exits[node], laid, new)
         if node.op is Op.REDUCE_AXES:
@@ -82,12 +84,15 @@ def keep_channels_last(root: UOp, sums: frozenset[UOp]) -> UOp:
         return None
 
     new: dict[UOp, UOp] = {}
+    laid_by_stored: set[UOp] = set()
 
     def remember(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         made = change(node, src)
         if made is None:
             made = node if src == node.src else mk(node.op, node.dtype, src, node.arg)
         new[node] = made
+        if node in laid:
+            laid_by_stored.add(laid[node].stored)
         return made
 
     return rebuild(root, remember)
@@ -215,21 +220,37 @@ def _axis_order(found: Laid, rank: int) -> list[int] | None:
     value = found.steps[0] if found.steps else found.stored
     if len(value.shape) != rank:
         return None
-    # Follow each axis by the memory step it makes.
-    sizes = found.stored.shape
-    strides = [prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
-    at = list(strides)
-    shape = list(sizes)
+    steps = _memory_steps(found)
+    return None if steps is None else sorted(range(rank), key=lambda axis: (-steps[axis], axis))
+
+
+def _memory_steps(found: Laid) -> list[int] | None:
+    """How far neighbours along each axis of a value are apart in memory; None where axes are more than turned."""
+    shape = list(found.stored.shape)
+    at = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     for step in reversed(found.steps):
         if step.op is Op.PERMUTE:
             at, shape = [at[a] for a in step.arg.axes], [shape[a] for a in step.arg.axes]
         else:
-            wide = [stride for stride, size in zip(at, shape, strict=True) if size != 1]
             if [n for n in step.shape if n != 1] != [n for n in shape if n != 1]:
                 return None
-            left = iter(wide)
+            left = iter([stride for stride, size in zip(at, shape, strict=True) if size != 1])
             at, shape = [next(left) if size != 1 else 0 for size in step.shape], list(step.shape)
-    return sorted(range(rank), key=lambda axis: (-at[axis], axis))
+    return at
+
+
+def _same_order(node: UOp, stored: set[UOp]) -> UOp | None:
+    """What is asked to be copied, where it lies in memory in the order of the copy already."""
+    below = node
+    while below.op in (Op.RESHAPE, Op.PERMUTE):
+        below = below.src[0]
+    if below not in stored:
+        return None
+    steps = _memory_steps(_as_laid(node, below))
+    if steps is None:
+        return None
+    wide = [step for step, size in zip(steps, node.shape, strict=True) if size != 1]
+    return reshape(below, node.shape) if wide == sorted(wide, reverse=True) else None
 
 
 def _image(node: UOp, laid: object) -> UOp | None:

@@ -20,14 +20,14 @@ sums over pixels. What is a copy worth is decided by what it costs and saves, ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final
 
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import MOVEMENT, AxesArg, Op, PadArg, ReduceAxesArg, ShrinkArg, StrideArg, WindowArg
+from gradlet.ops.op import ELEMENTWISE, MOVEMENT, AxesArg, Op, PadArg, ReduceAxesArg, ShrinkArg, StrideArg, WindowArg
 from gradlet.schedule import moves
 from gradlet.schedule.affineviews import AffineView, Place, affine_view
 from gradlet.schedule.clean import find_devices, rebuild
@@ -46,6 +46,8 @@ MIN_NEAR_REUSE: Final = 16
 MIN_WEIGHT_REUSE: Final = 128
 # Copying weights into strips of channels costs as much as so many uses of them.
 MIN_STRIP_REUSE: Final = 128
+# Nodes that are looked at to see what an image is computed from.
+NEAR: Final = 60
 # A part of fewer terms does not pay for its partial sum.
 MIN_PART: Final = 256
 # Vectors of pixels that a register tile takes.
@@ -75,7 +77,7 @@ def stage_convolutions(
         if target.kind != "cpu" or not node.dtype.is_float or 0 in src[0].shape:
             return None
         same = mk(node.op, node.dtype, src, node.arg)
-        staged = _staged(same, target)
+        staged = _staged(same, target, sums or ())
         if staged is not None and sums is not None:
             below = staged.src[0] if staged.op is Op.PERMUTE else staged
             if below.op is Op.CONTIGUOUS:
@@ -85,9 +87,10 @@ def stage_convolutions(
     return rebuild(root, change)
 
 
-def _staged(node: UOp, target: Target) -> UOp | None:
+def _staged(node: UOp, target: Target, sums: Collection[UOp]) -> UOp | None:
     product = node.src[0]
-    if all(_plain(factor) for factor in product.src):
+    behind = [_is_behind(factor, sums) for factor in product.src]
+    if not any(behind) and all(_plain(factor) for factor in product.src):
         return None
     reduced = frozenset(node.arg.axes)
     views = [affine_view(factor) for factor in product.src]
@@ -105,10 +108,10 @@ def _staged(node: UOp, target: Target) -> UOp | None:
         copy = _Copy(*_joined(*cut, roles), roles, target)
         other = _flipped(product.src[1 - which], turned)
         own = axes[1 - which] - axes[which]
-        if copy.wants_channels_last() and copy.work >= MIN_STRIP_REUSE * prod(_source(other).shape):
+        if copy.wants_channels_last(behind[which]) and copy.work >= MIN_STRIP_REUSE * prod(_source(other).shape):
             strips = _channels_last(other, own, roles, target, copy.last_axes())
             if strips is not None:
-                copy.broadcast = True
+                copy.broadcast = copy.channels_last = True
                 return _channels_last_product(node, [copy.factor(), strips], which, own, copy.last_axes())
         channels = _channels_last(other, own, roles, target) if copy.sums_pixels() else None
         if channels is not None:
@@ -230,6 +233,22 @@ def _channels_last(
     stored = mk(Op.CONTIGUOUS, cut.dtype, (_permuted(cut, order),), None)
     back = _permuted(stored, [order.index(at) for at in range(len(order))])
     return expand_to(reshape(back, shape), factor.shape)
+
+
+def _is_behind(node: UOp, sums: Collection[UOp]) -> bool:
+    """Whether a factor is computed from a sum with its channels last, element by element or by pooling."""
+    pending, seen = [node], {node}
+    while pending and sums and len(seen) < NEAR:
+        part = pending.pop()
+        if part in sums:
+            return True
+        pooled = part.op is Op.REDUCE_AXES and part.arg.op is Op.MAX
+        if pooled or part.op in MOVEMENT or part.op in ELEMENTWISE:
+            for source in part.src:
+                if source not in seen:
+                    seen.add(source)
+                    pending.append(source)
+    return False
 
 
 def _plain(node: UOp) -> bool:
@@ -363,6 +382,7 @@ class _Copy:
     Attributes:
         apart: windows whose taps get planes of their own.
         broadcast: its elements are broadcast, lanes run along the other factor: zeros are all it needs.
+        channels_last: they are, and channels are summed: these come last in memory.
     """
 
     def __init__(
@@ -373,6 +393,7 @@ class _Copy:
         self.lanes = target.lanes(image.dtype)
         self.apart = self.windows_apart()
         self.broadcast = False
+        self.channels_last = False
 
     # decisions
     @property
@@ -444,9 +465,15 @@ class _Copy:
         found = [axis for place in self.image.places for axis, _ in place.terms]
         return [axis for axis in sorted(found) if self.roles.summed(axis) and axis not in taps]
 
-    def wants_channels_last(self) -> bool:
-        """Whether lanes along the channels of the result suit: windows over pixels, and channels that are summed."""
-        if not self.windows or self.sums_pixels() or self.work / self.elements < MIN_REUSE:
+    def wants_channels_last(self, behind: bool) -> bool:
+        """Whether lanes along the channels of the result suit: windows over pixels, and channels that are summed.
+
+        Where pixels lie apart there is a copy anyway; what is computed from such a sum (`behind`) has channels last.
+        """
+        if self.sums_pixels() or self.work / (self.elements or 1) < MIN_REUSE:
+            return False
+        steps = [by for place in self.image.places for axis, by in place.terms if self.roles.own(axis)]
+        if not self.windows and (len(steps) < 2 or not (behind or max(steps) > 1)):
             return False
         if STRICT_FLOAT.value:  # it would change the order of sums
             return False
@@ -496,7 +523,7 @@ class _Copy:
     def phases(self, node: UOp) -> tuple[UOp, list[tuple[int, str]]]:
         """The image with each strided axis in phases, and each window apart in taps; each of its axes by its key."""
         keys: list[tuple[int, str]] = []
-        if self.broadcast:
+        if self.broadcast and not self.channels_last:
             return node, [(dim, "whole") for dim in range(len(self.image.places))]
         steps = []
         for dim, place in enumerate(self.image.places):
@@ -504,6 +531,8 @@ class _Copy:
             steps.append(alone)
         if any(step > 1 for step in steps):
             node = mk(Op.STRIDE, node.dtype, (node,), StrideArg(tuple(steps)))
+        if self.broadcast:
+            return node, [(dim, "whole") for dim in range(len(self.image.places))]
         at = 0
         for dim in range(len(self.image.places)):
             window = self.windows.get(dim)
@@ -526,7 +555,7 @@ class _Copy:
         dim, kind = key
         last = self.last
         if kind == "whole":
-            if self.sums_pixels() or dim in self.windows:
+            if not self.channels_last or dim in self.windows:
                 return (0, at)
             channels = self.last_axes()
             return (int(any(axis in channels for axis, _ in self.image.places[dim].terms)), at)
@@ -568,7 +597,7 @@ class _Copy:
             window = self.windows.get(dim)
             if window is None:
                 axes.append(place.terms[0][0] if place.terms else None)
-                if self.broadcast and place.terms and place.terms[0][1] > 1:
+                if self.broadcast and not self.channels_last and place.terms and place.terms[0][1] > 1:
                     steps = StrideArg(tuple([place.terms[0][1] if n == at else 1 for n in range(len(node.shape))]))
                     node = mk(Op.STRIDE, node.dtype, (node,), steps)
                 at += 1

@@ -75,6 +75,15 @@ def test_pooling_keeps_the_order() -> None:
     assert len(kernel.src) == 1
 
 
+def test_points_of_an_image_with_its_channels_last_are_read_in_place() -> None:
+    """A product with one tap behind such an image copies weights and nothing else; so does one of every other pixel."""
+    x = image(16)
+    alone = len(bodies(convolve(x, 32).relu()))
+    behind = convolve(x, 32).relu().conv2d(Tensor.empty(48, 32, 1, 1))
+    assert len(bodies(behind)) == alone + 2
+    assert all(len(product.src) == 1 for product in products(behind))
+
+
 def test_values_that_others_need_are_stored_where_they_are_asked_for() -> None:
     """A sum that is used twice is no value in passing."""
     x = image()
@@ -89,6 +98,8 @@ NETWORKS: dict[str, Callable[[Any, Any, list[Any]], Any]] = {
     "residual": lambda f, x, w: (lambda y: f.relu(f.conv(f.relu(y), w[2], w[3], 1) + y))(f.conv(x, w[0], w[1], 1)),
     "strided": lambda f, x, w: f.relu(f.conv(f.relu(f.conv(x, w[0], w[1], 2)), w[2], w[3], 2)),
     "pooled": lambda f, x, w: f.conv(f.pool(f.relu(f.conv(x, w[0], w[1], 1))), w[2], w[3], 1),
+    "bottleneck": lambda f, x, w: f.relu(f.conv(f.relu(f.conv(x, w[0], w[1], 1)), w[2][:, :, 1:2, 1:2], w[3], 2, 0)),
+    "points": lambda f, x, w: f.conv(f.conv(x, w[0][:, :, :1, :1], w[1], 2, 0), w[2][:, :, :1, :1], w[3], 1, 0),
     "means": lambda f, x, w: f.conv(x, w[0], w[1], 1).mean((2, 3)),
     "normalised": lambda f, x, w: (lambda y: (y - y.mean((0, 2, 3))[:, None, None]) * 0.5)(f.conv(x, w[0], w[1], 1)),
     "image in the order it came": lambda f, x, w: f.conv(x, w[0], w[1], 1) * x + x,
@@ -97,13 +108,13 @@ NETWORKS: dict[str, Callable[[Any, Any, list[Any]], Any]] = {
 
 
 class _Ours:
-    conv = staticmethod(lambda x, w, b, stride: x.conv2d(w, b, stride=stride, padding=1))
+    conv = staticmethod(lambda x, w, b, stride, padding=1: x.conv2d(w, b, stride=stride, padding=padding))
     relu = staticmethod(lambda x: x.relu())
     pool = staticmethod(lambda x: x.max_pool2d((3, 3), stride=2, padding=1))
 
 
 class _Theirs:
-    conv = staticmethod(lambda x, w, b, stride: F.conv2d(x, w, b, stride=stride, padding=1))
+    conv = staticmethod(lambda x, w, b, stride, padding=1: F.conv2d(x, w, b, stride=stride, padding=padding))
     relu = staticmethod(F.relu)
     pool = staticmethod(lambda x: F.max_pool2d(x, 3, 2, 1))
 
