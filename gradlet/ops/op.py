@@ -334,6 +334,7 @@ class OptKind(IntEnum):
     STAGE = 8  # copy a value into an array near the core, inside this range and ahead of what uses it there
     PREFETCH = 20  # bring near what loads of a slot will read `amount` iterations later
     STREAM = 21  # stores to slot `amount` that run over the range go past the caches
+    ONLINE = 24  # a maximum and the sum of exponentials below it go by blocks of `amount`, in one pass
     LOOKUP = 23  # keep a table of few elements in registers: loads from it that run over the range shuffle lanes
     FAR = 22  # cut into `amount` far segments that are walked together
 

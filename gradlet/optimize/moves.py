@@ -10,6 +10,7 @@ from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Opt, OptKind, PrefetchDetail, StageDetail, Tail
 from gradlet.optimize.actions import language as actions
+from gradlet.optimize.actions.online import find_pair
 from gradlet.optimize.analysis import KernelFacts, range_size, size_bound
 from gradlet.optimize.tables import lookups
 from gradlet.target.target import Target
@@ -205,6 +206,20 @@ def _lookup(site: Site) -> Iterator[Opts]:
         yield (opt,)
 
 
+def _online(site: Site) -> Iterator[Opts]:
+    """Blocks that stay in the first cache, and lanes inside of them."""
+    number = site.facts.next_number()
+    for loop in _loops(site, AxisKind.REDUCE):
+        pair, size = find_pair(site.facts, loop), range_size(loop)
+        if pair is None or size is None:
+            continue
+        lanes = site.target.lanes(pair.total.dtype)
+        for amount in _blocks(size, MIN_SUMMED, site.target.l1_bytes // pair.total.dtype.itemsize):
+            if size % amount == 0 and amount < size:
+                inside = [Opt(OptKind.VECTORIZE, number + n, lanes) for n in (1, 2) if amount % lanes == 0]
+                yield (Opt(OptKind.ONLINE, loop.arg.number, amount), *inside)
+
+
 # The words that search tries, a row each: from a kernel to the opts of this word that are worth trying on it, alone or
 # with others that they need. An opt that the kernel does not allow is no candidate, so a row need not know what is
 # legal.
@@ -221,6 +236,7 @@ MOVES: Final[dict[OptKind, Proposals]] = {
     OptKind.FAR: _far,
     OptKind.STAGE: _stage,
     OptKind.LOOKUP: _lookup,
+    OptKind.ONLINE: _online,
 }
 
 # The words that it does not try by itself, and why; it keeps and changes them where the heuristic chose them.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+from gradlet import Tensor
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.base.settings import scope
@@ -57,6 +59,7 @@ def single_opts(sink: UOp) -> Iterator[Opt]:
         for order in {tuple(outputs), tuple(reversed(outputs)), tuple(outputs[-1:])}:
             if order:
                 yield Opt(OptKind.ACCUMULATE, axis, 2, detail=AccumulateDetail(order))
+        yield Opt(OptKind.ONLINE, axis, 11 if size == 33 else 5)
         yield Opt(OptKind.FAR, axis, 3 if size % 3 == 0 else 4)
         for slot in sorted({n.arg.slot for n in sink.toposort() if n.op is Op.PARAM}):
             yield Opt(OptKind.PREFETCH, axis, 2, detail=PrefetchDetail(slot))
@@ -222,6 +225,53 @@ def test_refusals_of_padding() -> None:
     refused(kernels.elementwise(1 << 22).sink, Opt(OptKind.SPLIT, 0, 7, Tail.PAD), "a core has room for")
     refused(kernels.symbolic().sink, Opt(OptKind.SPLIT, 0, 4, Tail.PAD), "only known at launch")
     refused(kernels.elementwise(21).sink, Opt(OptKind.SPLIT, 0, 4, Tail.PAD), "use MASK", NVPTX)
+
+
+@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.parametrize("more", ["", "cores", "lanes"])
+def test_softmax_in_one_pass(same: bool, more: str) -> None:
+    """A maximum and a sum become blocks of both, in an array of the core, and their combination."""
+    kernel = kernels.softmax(3, 40, same)
+    number = 2 if same else 3
+    opts = [Opt(OptKind.ONLINE, number, 8)]
+    opts += [Opt(OptKind.PARALLEL, 0, 0)] if more == "cores" else []
+    opts += [Opt(OptKind.VECTORIZE, number + n, 4) for n in (2, 3)] if more == "lanes" else []
+    changed = apply(kernel.sink, opts, AVX512)
+    check_kernel(kernel, changed)
+    reduces = Counter(n.arg.op for n in changed.toposort() if n.op is Op.REDUCE)
+    count = 3 if more == "lanes" else 2
+    assert reduces == {Op.MAX: count, Op.ADD: count}
+    over_rows = [n for n in changed.toposort() if n.op is Op.LOAD and n.src[0].src[0].op is Op.PARAM]
+    assert len(over_rows) == 3 and sum(n.op is Op.AFTER for n in changed.toposort()) == 1
+    if not same:
+        check_linear(kernel, AVX512, with_opts(kernel.sink, *opts))
+
+
+def test_one_pass_over_infinities() -> None:
+    """Blocks of nothing but minus infinity, rows of it, infinity and NaN: as in two passes."""
+    x = np.random.default_rng(1).standard_normal((6, 64)).astype(np.float32)
+    x[0, :16], x[1, 20], x[2], x[3, 5], x[4, ::2], x[5, 40] = -np.inf, np.inf, -np.inf, np.nan, -np.inf, 3e38
+    plain = Tensor(x).logsumexp(1).numpy()
+    with scope(OPTS="r_6_64_64: ONLINE(range 1, 16)"):
+        got = Tensor(x).logsumexp(1).numpy()
+    with scope(OPTS="r_6_64_64: ONLINE(range 1, 7)"), pytest.raises(ArgumentError, match="not a multiple"):
+        Tensor(x).logsumexp(1).numpy()  # so it is this kernel
+    np.testing.assert_allclose(got, plain, rtol=1e-5)
+    assert np.isinf(got[1]) and got[2] == -np.inf and np.isnan(got[3])
+
+
+def test_refusals_of_online() -> None:
+    softmax = kernels.softmax(3, 40).sink
+    refused(softmax, Opt(OptKind.ONLINE, 3, 7), "not a multiple")
+    refused(softmax, Opt(OptKind.ONLINE, 3, 40), "not a multiple")
+    refused(softmax, Opt(OptKind.ONLINE, 2, 8), "the maximum of x")
+    refused(softmax, Opt(OptKind.ONLINE, 1, 8), "the maximum of x")
+    refused(kernels.matmul(5, 9, 6).sink, Opt(OptKind.ONLINE, 2, 3), "the maximum of x")
+    refused(kernels.layer_norm().sink, Opt(OptKind.ONLINE, 3, 8), "the maximum of x")
+    refused(softmax, Opt(OptKind.ONLINE, 3, 8), "arrays of their own", NVPTX)
+    refused(kernels.softmax(1, 1 << 18).sink, Opt(OptKind.ONLINE, 3, 2), "a core has room for")
+    with scope(STRICT_FLOAT=1):
+        refused(softmax, Opt(OptKind.ONLINE, 3, 8), "order of the elements")
 
 
 def in_reverse(size: int) -> UOp:

@@ -10,6 +10,7 @@ from gradlet.graph.node import UOp
 from gradlet.ops.op import KernelArg, Opt, OptKind, Tail, adds_in_order
 from gradlet.optimize.actions.accumulate import accumulate
 from gradlet.optimize.actions.lookup import lookup
+from gradlet.optimize.actions.online import online
 from gradlet.optimize.actions.parallel import parallel
 from gradlet.optimize.actions.prefetch import prefetch
 from gradlet.optimize.actions.refusal import refusal
@@ -35,13 +36,20 @@ ACTIONS: Final[dict[OptKind, Action]] = {
     OptKind.PREFETCH: prefetch,
     OptKind.STREAM: stream,
     OptKind.LOOKUP: lookup,
+    OptKind.ONLINE: online,
     OptKind.REORDER: reorder,
     OptKind.PARALLEL: parallel,
     OptKind.ACCUMULATE: accumulate,
     OptKind.STAGE: stage,
 }
 
-_IN_PARTS: Final = (OptKind.VECTORIZE, OptKind.GROUP, OptKind.FAR, OptKind.ACCUMULATE)  # of a reduce range
+_IN_PARTS: Final = (
+    OptKind.VECTORIZE,
+    OptKind.GROUP,
+    OptKind.FAR,
+    OptKind.ACCUMULATE,
+    OptKind.ONLINE,
+)  # of a reduce range
 
 
 def apply(sink: UOp, opts: Iterable[Opt], target: Target) -> UOp:
