@@ -168,6 +168,13 @@ def size_bound(node: UOp) -> int:
     return int(bounds(size)[1])
 
 
+def _bounds(node: UOp) -> tuple[int, int]:
+    from gradlet.graph.bounds import bounds
+
+    least, most = bounds(node)
+    return int(least), int(most)
+
+
 def make_after(dtype: DType, sources: Iterable[UOp]) -> UOp:
     """An AFTER; a STORE that became several, or none, is a SINK of them."""
     flat: list[UOp] = []
@@ -238,10 +245,10 @@ def _digits(form: Affine, stride: int, lanes: int) -> tuple[tuple[int, int], tup
     high, rest = divmod(form.constant, stride)
     highs, lows = [high, high], [rest, rest + lanes - 1]
     for atom, factor in form.terms.items():
-        if atom.op is not _RANGE:
-            return None
+        least, most = (0, size_bound(atom) - 1) if atom.op is _RANGE else _bounds(atom)
         target, step = (highs, factor // stride) if factor % stride == 0 else (lows, factor)
-        target[step > 0] += step * (size_bound(atom) - 1)
+        target[0] += step * (least if step > 0 else most)
+        target[1] += step * (most if step > 0 else least)
     if lows[0] < 0 or lows[1] >= stride:
         return None
     return (highs[0], highs[1]), (lows[0], lows[1])

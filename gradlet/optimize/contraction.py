@@ -9,9 +9,11 @@ from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
 from gradlet.ops.op import DOTS, AxisKind, Op
 from gradlet.optimize.analysis import MOST_APART, Access, KernelFacts, range_size, size_bound
+from gradlet.optimize.panels import plan_panels
 from gradlet.optimize.pixels import plan_pixels
 from gradlet.optimize.plan import Plan
 from gradlet.optimize.thin import plan_thin
+from gradlet.optimize.tileshape import Need, Tile, choose_tile
 
 MAX_COPIES = 256  # multiply-adds written out in one loop body
 MIN_STRIPS = 4  # of a block: a tile's rows are read once for all of them
@@ -40,14 +42,6 @@ class Contraction(NamedTuple):
     pixels: tuple[UOp, ...] = ()
 
 
-class Tile(NamedTuple):
-    """Rows, vectors along the lanes' range, and copies of `columns` that one loop body accumulates."""
-
-    rows: int
-    vectors: int
-    columns: int
-
-
 def tile(facts: KernelFacts, plan: Plan, parallel: bool = False) -> set[UOp]:
     """Plan a register tile for the kernel's main contraction; returns the ranges it uses (empty when there is none)."""
     best: UOp | None = None
@@ -56,6 +50,9 @@ def tile(facts: KernelFacts, plan: Plan, parallel: bool = False) -> set[UOp]:
             best = reduce
     if best is None:
         return set()
+    factors = _factors(best)
+    if factors is not None and len(_products(best)) == 1 and plan_panels(facts, plan, best, factors, parallel):
+        return set(facts.ranges[best.src[0]])
     found = _analyse(facts, plan, best)
     if found is None:
         return set()
@@ -173,7 +170,7 @@ def _plan_tile(facts: KernelFacts, plan: Plan, found: Contraction) -> None:
     alone = found.together == 1 and not along_reduce
     if alone and plan_pixels(facts, plan, found.reduce, found.vector, found.pixels, found.columns):
         return
-    shape = _choose_tile(plan, found, along_reduce)
+    shape = _shape(plan, found, along_reduce)
     _keep_streams_short(facts, plan, found, along_reduce)
     lanes = plan.fitting_lanes(plan.lanes_for(found.vector), plan.size(found.vector))
     if along_reduce:
@@ -206,38 +203,14 @@ def _walk_far_rows(plan: Plan, found: Contraction, rows: UOp) -> bool:
     return True
 
 
-def _choose_tile(plan: Plan, found: Contraction, along_reduce: bool) -> Tile:
-    """The tile with the fewest loads a multiply-add, counting what an uneven cut wastes."""
-    registers = plan.target.vector_registers
-    # Lanes along the sum leave nothing but loads of both factors: all registers are in use.
-    budget = registers - (3 if registers >= 32 else 1 if not along_reduce else 0)
+def _shape(plan: Plan, found: Contraction, along_reduce: bool) -> Tile:
     rows = plan.size(found.rows) if found.rows is not None else 1
     columns = plan.size(found.columns) if found.columns is not None else 1
-    lanes = plan.fitting_lanes(plan.lanes_for(found.vector), plan.size(found.vector))
     length = plan.size(found.vector)
+    lanes = plan.fitting_lanes(plan.lanes_for(found.vector), length)
     vectors = 1 if along_reduce else -(-length // lanes)
-    latency = 8 if registers >= 32 else 6
-    best, best_cost = Tile(1, 1, 1), math.inf
-    for v in range(1, min(vectors, 8 if rows > 1 else 16) + 1):
-        for c in range(1, min(columns, 8) + 1):
-            if found.columns is not None and not along_reduce and c > 1 and v < min(vectors, 4):
-                continue
-            for r in range(1, min(rows, registers) + 1):
-                wide = v * c
-                if (r * wide + wide) * found.together + 1 > budget:
-                    break
-                sums = r * wide * found.together
-                cost = (r + wide * found.together) / sums + 0.25 * max(1.0, latency / sums)
-                cost *= _waste(rows, r) * _waste(columns, c) * (1.0 if along_reduce else _waste(length, v * lanes))
-                if cost < best_cost - 1e-9:
-                    best, best_cost = Tile(r, v, c), cost
-    return best
-
-
-def _waste(size: int, amount: int) -> float:
-    """How much more is computed than needed when a range is cut into blocks; an uneven cut costs a little by itself."""
-    blocks = -(-size // amount)
-    return blocks * amount / size * (1.0 if size % amount == 0 else 1.02)
+    need = Need(rows, lanes, vectors, columns, length=0 if along_reduce else length, together=found.together)
+    return choose_tile(plan.target, need)
 
 
 def _near_rows(facts: KernelFacts, plan: Plan, found: Contraction, rows: int) -> UOp | None:

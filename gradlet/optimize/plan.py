@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gradlet.base.dtype import dtypes
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp, toposort
-from gradlet.ops.op import Op, Opt, OptKind, Tail
+from gradlet.ops.op import Op, Opt, OptKind, StageDetail, Tail
 from gradlet.optimize.actions.pieces import Piece, pieces
 from gradlet.optimize.actions.repeats import may_repeat
 from gradlet.optimize.analysis import (
@@ -25,10 +25,13 @@ from gradlet.target.target import Target
 
 
 class Part(NamedTuple):
-    """A loop of a range: the one that further opts on the range are about, or (`blocks`) the loop over blocks of it."""
+    """A loop of a range: level 0 is the one that further opts on the range are about, others are over blocks of it."""
 
     loop: UOp
-    blocks: bool = False
+    level: int = 0
+
+
+BLOCKS, PANELS = 1, 2  # levels: blocks of a range, and panels inside of those
 
 
 class Plan:
@@ -223,7 +226,7 @@ class Plan:
         amount = -(-size // streams)
         self.opts.append(Opt(OptKind.SPLIT, self.number(loop), amount, self.tail(loop, amount)))
         self._cut(loop, amount)
-        self.opts.append(Opt(OptKind.UNROLL, self._numbers[Part(loop, True)], streams))
+        self.opts.append(Opt(OptKind.UNROLL, self._numbers[Part(loop, BLOCKS)], streams))
         self._copies[loop] = self._copies.get(loop, 1) * streams
 
     def vector_block(self, loop: UOp, lanes: int, copies: int) -> None:
@@ -250,7 +253,7 @@ class Plan:
 
     def parallel(self, loop: UOp) -> None:
         """Threads or workgroups over what is left of a range."""
-        part = Part(loop, loop in self._shared)
+        part = Part(loop, BLOCKS if loop in self._shared else 0)
         self.opts.append(Opt(OptKind.PARALLEL, self._numbers[part], 0))
 
     def innermost(self, loop: UOp, outputs: list[UOp]) -> None:
@@ -276,22 +279,26 @@ class Plan:
             return
         self.opts.append(Opt(OptKind.ACCUMULATE, self.number(loop), amount))
         self._cut(loop, amount)
-        self._move(Part(loop, True), min(self._nest.index(Part(r)) for r in outputs))
+        self._move(Part(loop, BLOCKS), min(self._nest.index(Part(r)) for r in outputs))
         self._adds_up = True
 
     def share(self, loop: UOp, width: int) -> None:
         """Threads over blocks of a range, which stay whole inside."""
         self.opts.append(Opt(OptKind.SPLIT, self.number(loop), width, self.tail(loop, width)))
         self._cut(loop, width)
-        self.opts.append(Opt(OptKind.PARALLEL, self._numbers[Part(loop, True)], 0))
+        self.opts.append(Opt(OptKind.PARALLEL, self._numbers[Part(loop, BLOCKS)], 0))
 
     def block(self, loop: UOp, width: int, around: UOp) -> None:
         """A loop over blocks of a range outside of the loop `around`; what is left of the range lies inside of that."""
         self.opts.append(Opt(OptKind.SPLIT, self.number(loop), width, self.tail(loop, width)))
         self._shared[loop] = -(-self.blocks(loop) // width)
         self._cut(loop, width)
-        if self._nest.index(Part(loop, True)) > self._nest.index(Part(around)):
-            self._move(Part(loop, True), self._nest.index(Part(around)))
+        if self._nest.index(Part(loop, BLOCKS)) > self._nest.index(Part(around)):
+            self._move(Part(loop, BLOCKS), self._nest.index(Part(around)))
+
+    def before(self, loop: UOp, other: UOp) -> None:
+        """Nest what is left of a range just outside of what is left of another."""
+        self._move(Part(loop), self._nest.index(Part(other)))
 
     def shared_blocks(self, loop: UOp) -> int:
         """Iterations of the outermost loop of a range; 1 where there are two, one after the other."""
@@ -299,9 +306,46 @@ class Plan:
             return 1
         return self._shared.get(loop, self.blocks(loop))
 
-    def _cut(self, loop: UOp, amount: int) -> None:
+    def panels(self, loop: UOp, width: int, around: UOp) -> None:
+        """A loop over panels of a block, outside of the loop `around`; `width` divides the block."""
+        self.opts.append(Opt(OptKind.SPLIT, self.number(loop), width))
+        self._cut(loop, width, PANELS)
+        if self._nest.index(Part(loop, PANELS)) > self._nest.index(Part(around)):
+            self._move(Part(loop, PANELS), self._nest.index(Part(around)))
+
+    def stage(self, level: Part, detail: StageDetail, order: Sequence[Part]) -> list[int]:
+        """A copy of what a load reads inside a loop, in this order; returns the numbers of the copy's loops.
+
+        They come last in the nest: no range is moved after this.
+        """
+        numbers = tuple([self._numbers[part] for part in order])
+        self.opts.append(Opt(OptKind.STAGE, self._numbers[level], 0, detail=detail._replace(order=numbers)))
+        copies = list(range(self._next, self._next + len(order)))
+        self._next += len(order)
+        return copies
+
+    def has(self, part: Part) -> bool:
+        """Whether the range has such a loop by now."""
+        return part in self._numbers
+
+    @property
+    def depth(self) -> int:
+        """How many loops the nest has, copies not counted."""
+        return len(self._nest)
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether iterations may be run twice, as overlapping blocks do."""
+        return self._may_repeat
+
+    def fresh(self) -> int:
+        """The number of a range that an opt added by hand makes."""
+        self._next += 1
+        return self._next - 1
+
+    def _cut(self, loop: UOp, amount: int, level: int = BLOCKS) -> None:
         """A loop over blocks takes the place of the range; further opts are about the part inside."""
-        outer, inner = Part(loop, True), Part(loop)
+        outer, inner = Part(loop, level), Part(loop)
         self._nest[self._nest.index(inner)] = outer
         self._nest.append(inner)
         self._numbers[outer], self._numbers[inner] = self._numbers[inner], self._next
@@ -317,7 +361,7 @@ class Plan:
 
     def outermost(self, loop: UOp) -> int:
         """The number of the outermost loop of a range."""
-        return self._numbers[Part(loop, loop in self._shared)]
+        return self._numbers[Part(loop, BLOCKS if loop in self._shared else 0)]
 
     def number(self, loop: UOp) -> int:
         """The number the range has by now."""

@@ -3,13 +3,13 @@
 A register tile reads a few rows of the left factor along the contracted axis, and a strip of columns of the right one.
 In a wide matrix the rows of such a strip lie far apart: power-of-two distances fall into the same few sets of the
 cache, and every row is another page. A copy whose strips are contiguous costs a few percent of the product and removes
-both.
+both. Where the right factor is memory, the product's own kernel copies it block by block instead.
 (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
 from gradlet.base.dtype import dtypes
@@ -18,10 +18,8 @@ from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import MOVEMENT, AxesArg, Op, PadArg, ReduceAxesArg, ShapeArg, ShrinkArg
 from gradlet.schedule.clean import find_devices, rebuild
 from gradlet.schedule.moves import reshape
+from gradlet.target.panels import MIN_DEPTH, MIN_ROWS, MIN_VECTORS, room
 from gradlet.target.target import Target
-
-# Fewer rows use each element of the right factor too seldom to pay for a copy.
-MIN_ROWS = 64
 
 
 def lay_out_operands(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
@@ -30,6 +28,7 @@ def lay_out_operands(root: UOp, target_of: Callable[[str], Target], default_devi
     if not any(n.op is Op.REDUCE_AXES and n.src[0].op in (Op.MUL, Op.ADD) for n in order):
         return root
     devices = find_devices(order)
+    chained = _chained(order)
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is not Op.REDUCE_AXES or src[0].op not in (Op.MUL, Op.ADD):
@@ -39,14 +38,35 @@ def lay_out_operands(root: UOp, target_of: Callable[[str], Target], default_devi
             return None
         same = mk(node.op, node.dtype, src, node.arg)
         if is_product(same):
-            return _lay_out(same, target)
+            return _lay_out(same, target, node in chained)
         turned = contracted_last(same)
         if turned is None:
             return same
-        laid = _lay_out(turned, target)
+        laid = _lay_out(turned, target, node in chained)
         return same if laid is turned else reshape(laid, same.shape)
 
     return rebuild(root, change)
+
+
+def _chained(order: Sequence[UOp]) -> set[UOp]:
+    """The reductions that take the value of another one, or give theirs to another.
+
+    Such run block by block along rows where that saves memory traffic: then copies are made once, for all blocks.
+    """
+    above: set[UOp] = set()  # what is computed from a reduction
+    found: set[UOp] = set()
+    for node in order:
+        if not above.isdisjoint(node.src) or any(s.op is Op.REDUCE_AXES for s in node.src):
+            above.add(node)
+            if node.op is Op.REDUCE_AXES:
+                found.add(node)
+    below: set[UOp] = set()  # what a reduction is computed from
+    for node in reversed(order):
+        if node in below and node.op is Op.REDUCE_AXES:
+            found.add(node)
+        if node in below or node.op is Op.REDUCE_AXES:
+            below.update(node.src)
+    return found
 
 
 def contracted_last(node: UOp) -> UOp | None:
@@ -121,11 +141,12 @@ def _is_factored(product: UOp) -> bool:
     )
 
 
-def _lay_out(node: UOp, target: Target) -> UOp:
+def _lay_out(node: UOp, target: Target, chained: bool) -> UOp:
     products = _products(node)
     if not is_product(node):
         return node
-    laid = [_lay_out_factors(product, target) for product in products]
+    alone = len(products) == 1 and not node.arg.limited and not chained
+    laid = [_lay_out_factors(product, target, alone) for product in products]
     if laid == products:
         return node
     total = laid[0]
@@ -134,7 +155,7 @@ def _lay_out(node: UOp, target: Target) -> UOp:
     return mk(node.op, node.dtype, (total, *node.src[1:]), node.arg)
 
 
-def _lay_out_factors(product: UOp, target: Target) -> UOp:
+def _lay_out_factors(product: UOp, target: Target, alone: bool) -> UOp:
     left, right = (operand.src[0] for operand in product.src)
     *outer, columns, depth = product.shape
     strip, item = strip_columns(product, target), product.dtype.itemsize
@@ -143,8 +164,11 @@ def _lay_out_factors(product: UOp, target: Target) -> UOp:
     worth_it = target.l2_bytes // 8 if _is_row_major(right) else too_large
     if prod(outer) < MIN_ROWS or columns < strip or columns * depth * item <= worth_it:
         return product
+    turn_left = prod(outer) * depth * item > too_large and not _is_row_major(left)
+    if alone and not turn_left and _is_copied_by_the_product(right, max(outer), strip, target):
+        return product
     right = in_strips(right, strip)
-    if prod(outer) * depth * item > too_large and not _is_row_major(left):
+    if turn_left:
         left = mk(Op.CONTIGUOUS, left.dtype, (left,), None)
     shape = ShapeArg(product.shape)
     factors = tuple([mk(Op.EXPAND, f.dtype, (f,), shape) for f in (left, right)])
@@ -154,6 +178,18 @@ def _lay_out_factors(product: UOp, target: Target) -> UOp:
 def strip_columns(product: UOp, target: Target) -> int:
     """Columns of a strip: as many vectors as a register tile is wide."""
     return target.lanes(product.dtype) * (4 if target.vector_registers >= 32 else 2)
+
+
+def _is_copied_by_the_product(right: UOp, rows: int, strip: int, target: Target) -> bool:
+    """Whether the right factor is memory that the product's own kernel copies block by block (`optimize/panels`)."""
+    columns, depth = right.shape[-2:]
+    if rows < MIN_ROWS or depth < MIN_DEPTH or columns < MIN_VECTORS * target.lanes(right.dtype):
+        return False
+    if not room(target, depth * strip * right.dtype.itemsize):
+        return False
+    while right.op in (Op.RESHAPE, Op.PERMUTE):
+        right = right.src[0]
+    return right.op is Op.BUFFER
 
 
 def in_strips(right: UOp, strip: int) -> UOp:

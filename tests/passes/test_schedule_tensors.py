@@ -606,32 +606,32 @@ CASES: dict[str, list[tuple[str, str]]] = {
     "lay out operands": [
         (  # the right factor is read in strips of columns, so it is kept in strips
             """
-%0 = BUFFER float32 [number=1, size=131072, device='CPU']
-%1 = RESHAPE float32 (%0) [shape=(64, 1, 2048)]
-%2 = EXPAND float32 (%1) [shape=(64, 1024, 2048)]
-%3 = BUFFER float32 [number=2, size=2097152, device='CPU']
-%4 = RESHAPE float32 (%3) [shape=(2048, 1024)]
+%0 = BUFFER float32 [number=1, size=524288, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(64, 1, 8192)]
+%2 = EXPAND float32 (%1) [shape=(64, 1024, 8192)]
+%3 = BUFFER float32 [number=2, size=8388608, device='CPU']
+%4 = RESHAPE float32 (%3) [shape=(8192, 1024)]
 %5 = PERMUTE float32 (%4) [axes=(1, 0)]
-%6 = RESHAPE float32 (%5) [shape=(1, 1024, 2048)]
-%7 = EXPAND float32 (%6) [shape=(64, 1024, 2048)]
+%6 = RESHAPE float32 (%5) [shape=(1, 1024, 8192)]
+%7 = EXPAND float32 (%6) [shape=(64, 1024, 8192)]
 %8 = MUL float32 (%2, %7)
 %9 = REDUCE_AXES float32 (%8) [op=ADD, axes=(2,)]
 %10 = SINK void (%9) [name='schedule', opts=None]
 """,
             """
-%0 = BUFFER float32 [number=1, size=131072, device='CPU']
-%1 = RESHAPE float32 (%0) [shape=(64, 1, 2048)]
-%2 = EXPAND float32 (%1) [shape=(64, 1024, 2048)]
-%3 = BUFFER float32 [number=2, size=2097152, device='CPU']
-%4 = RESHAPE float32 (%3) [shape=(2048, 1024)]
+%0 = BUFFER float32 [number=1, size=524288, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(64, 1, 8192)]
+%2 = EXPAND float32 (%1) [shape=(64, 1024, 8192)]
+%3 = BUFFER float32 [number=2, size=8388608, device='CPU']
+%4 = RESHAPE float32 (%3) [shape=(8192, 1024)]
 %5 = PERMUTE float32 (%4) [axes=(1, 0)]
-%6 = RESHAPE float32 (%5) [shape=(1, 1024, 2048)]
-%7 = RESHAPE float32 (%6) [shape=(64, 16, 2048)]
+%6 = RESHAPE float32 (%5) [shape=(1, 1024, 8192)]
+%7 = RESHAPE float32 (%6) [shape=(64, 16, 8192)]
 %8 = PERMUTE float32 (%7) [axes=(0, 2, 1)]
 %9 = CONTIGUOUS float32 (%8)
 %10 = PERMUTE float32 (%9) [axes=(0, 2, 1)]
-%11 = RESHAPE float32 (%10) [shape=(1, 1024, 2048)]
-%12 = EXPAND float32 (%11) [shape=(64, 1024, 2048)]
+%11 = RESHAPE float32 (%10) [shape=(1, 1024, 8192)]
+%12 = EXPAND float32 (%11) [shape=(64, 1024, 8192)]
 %13 = MUL float32 (%2, %12)
 %14 = REDUCE_AXES float32 (%13) [op=ADD, axes=(2,)]
 %15 = SINK void (%14) [name='schedule', opts=None]

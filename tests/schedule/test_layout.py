@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,13 +15,19 @@ from gradlet.ops.op import Op
 from gradlet.rules.sets import simplify
 from gradlet.schedule.context import sink
 from gradlet.schedule.layout import lay_out_operands
+from gradlet.target.target import Target
 from tests.schedule.helpers import target_of
 
 
-def copies(product: Tensor) -> int:
+def without_scratch(device: str) -> Target:
+    """A machine whose cores have no room for copies of their own."""
+    return replace(target_of(device), scratch_bytes=0)
+
+
+def copies(product: Tensor, machine: Callable[[str], Target] = without_scratch) -> int:
     """How many factors a product has copied, after checking that its value stays the same."""
     node: UOp = simplify(product.uop)  # as the pass before has it
-    changed = lay_out_operands(sink([node]), target_of, "CPU").src[0]
+    changed = lay_out_operands(sink([node]), machine, "CPU").src[0]
     assert changed.shape == node.shape
     buffers = {
         n: np.random.default_rng(n.arg.number).standard_normal(n.arg.size).astype(np.float32)
@@ -37,6 +46,19 @@ def memory(*shape: int) -> Tensor:
 def test_large_right_factor_is_copied_either_way_round() -> None:
     assert copies(memory(64, 256) @ memory(256, 1024)) == 1
     assert copies(memory(64, 256) @ memory(1024, 256).T) == 1
+
+
+def test_factor_in_memory_is_left_to_the_kernel_of_the_product_where_a_core_has_room() -> None:
+    right, turned = memory(256, 1024), memory(1024, 256)
+    assert copies(memory(64, 256) @ right, target_of) == 0
+    assert copies(memory(64, 256) @ turned.T, target_of) == 0
+    assert copies(memory(64, 256) @ (right * 2.0), target_of) == 1  # it is computed once
+    assert copies(memory(64, 9000) @ memory(9000, 200), target_of) == 1  # too deep
+    assert copies(memory(64, 5000) @ memory(5000, 60), target_of) == 1  # too narrow
+    assert copies(memory(4, 16, 256) @ right, target_of) == 1  # no axis with enough rows
+    assert copies((memory(64, 256) @ right).softmax(), target_of) == 1  # rows block by block, which all read the copy
+    assert copies(memory(64, 256).softmax() @ right, target_of) == 1
+    assert copies((memory(64, 256) @ right).relu() + 1.0, target_of) == 0
 
 
 def test_smaller_right_factor_is_copied_where_its_columns_are_not_contiguous() -> None:

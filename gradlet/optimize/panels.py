@@ -1,0 +1,199 @@
+"""Matrix products with enough rows: the wide factor is copied near, panel by panel, as the register tile walks it.
+
+A block of columns is copied by the core that computes it (`STAGE`), each panel contiguous: no step along the sum jumps
+to another page, and lines do not push each other out where rows are a power of two apart. All rows go by while the
+block stays in the second cache. A tile's rows meet panel after panel: they stay in the first cache, and the result is
+written in runs as long as a block is wide.
+(Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.)
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gradlet.graph.node import UOp
+from gradlet.ops.op import AxisKind, Op, Opt, OptKind, PrefetchDetail, StageDetail, Tail
+from gradlet.optimize.analysis import Access, KernelFacts, range_size, size_bound
+from gradlet.optimize.plan import BLOCKS, PANELS, Part, Plan
+from gradlet.optimize.tileshape import Need, choose_tile
+from gradlet.target.panels import MIN_DEPTH, MIN_ROWS, MIN_VECTORS, room
+
+COPY_ROWS: Final = 6  # rows of a product that take as long as copying the wide factor
+WALK: Final = 0.1  # of a panel's time that reading a tile's rows from far away costs
+FILL: Final = 0.01  # of the time that a copy costs which takes all the room there is: other things are pushed out
+AHEAD: Final = 4  # rows of the wide factor that are asked for before they are copied
+PIECE_BYTES: Final = 16  # exchanges of elements stay inside so many bytes of a vector
+UNEVEN: Final = 1.02  # rows in whole tiles by rows: beyond that, tiles of two heights pay for their code
+NEAR_SHARE: Final = 4  # a wide factor of up to one part in so many of the second cache is read where it is
+MIN_BLOCK_ROWS: Final = 128  # of a block of a region, each of which copies the wide factor again
+COPIES: Final = (4, 3, 2)  # iterations of a sum that are written out
+MAX_COPIES: Final = 64  # multiply-adds that are written out
+
+
+class Product(NamedTuple):
+    """`out[rows.., columns] = sum(left[rows.., depth] * right[depth, columns])`, nothing else in the kernel's loops.
+
+    Attributes:
+        reduce: the sum.
+        rows: the longest range of rows.
+        columns: the range along which the result is contiguous.
+        right: the load of the wide factor.
+        converted: whether its value is converted before it is used.
+        transposed: whether it is contiguous along the sum.
+        lone: whether there is one range of rows.
+    """
+
+    reduce: UOp
+    rows: UOp
+    columns: UOp
+    right: Access
+    converted: bool
+    transposed: bool
+    lone: bool
+
+
+class Cut(NamedTuple):
+    """Panels of a block, and into how many parts the rows are cut for the cores (1: cores share blocks)."""
+
+    panels: int
+    parts: int
+
+
+def plan_panels(facts: KernelFacts, plan: Plan, reduce: UOp, factors: tuple[UOp, UOp], parallel: bool) -> bool:
+    """Plan such a product, if the kernel is one."""
+    found = _product(facts, plan, reduce, factors)
+    if found is None:
+        return False
+    rows, columns, along = found.rows, found.columns, reduce.src[1]
+    lanes = plan.lanes_for(columns)
+    length = plan.size(columns)
+    shape = choose_tile(plan.target, Need(plan.size(rows), lanes, length // (2 * lanes), length=length))
+    width = shape.vectors * lanes
+    cut = _cut(plan, found, width, plan.target.cores if parallel else 1)
+    if cut is None:
+        return False
+    outputs = [r for r in facts.loops if r in facts.ranges[reduce] and r.arg.kind is AxisKind.LOOP]
+    plan.parallel_settled = parallel
+    if parallel and cut.parts > 1:
+        plan.share(rows, -(-plan.size(rows) // cut.parts))
+        plan.before(rows, columns)
+    first = next(r for r in outputs if r is not columns)
+    plan.block(columns, cut.panels * width, first)
+    if parallel and cut.parts == 1:
+        plan.parallel(columns)
+    if cut.panels > 1:
+        plan.panels(columns, width, along)
+    copy = _copy(plan, found, along)
+    plan.vectorize(columns, lanes)
+    plan.unroll(columns, shape.vectors)
+    size = plan.blocks(rows)
+    if -(-size // shape.rows) * shape.rows > UNEVEN * size and plan.divides_evenly(rows, shape.rows):
+        plan.balance(rows, shape.rows)
+    else:
+        plan.unroll(rows, shape.rows)
+    body = shape.rows * shape.vectors
+    plan.unroll(along, next((n for n in COPIES if plan.size(along) % n == 0 and body * n <= MAX_COPIES), 1))
+    _copy_vectors(plan, found, copy, lanes, shape.vectors)
+    return True
+
+
+def _product(facts: KernelFacts, plan: Plan, reduce: UOp, factors: tuple[UOp, UOp]) -> Product | None:
+    along = reduce.src[1]
+    depth = range_size(along)
+    if plan.opts or facts.reduces != [reduce] or len(reduce.src) != 2 or depth is None or depth < MIN_DEPTH:
+        return None
+    outputs = [r for r in facts.ranges[reduce] if r.arg.kind is AxisKind.LOOP]
+    if {r for r in facts.loops if r.arg.kind is not AxisKind.PARALLEL} != {*outputs, along}:
+        return None
+    stores = [a for a in facts.accesses if a.is_store]
+    columns = next((r for r in outputs if all(facts.stride(a, r) == 1 for a in stores)), None)
+    if columns is None or (range_size(columns) or 0) < MIN_VECTORS * plan.lanes_for(columns):
+        return None
+    for left, right in (factors, factors[::-1]):
+        if columns in facts.ranges[left] or not facts.ranges[right].isdisjoint(set(outputs) - {columns}):
+            continue
+        converted = right.op is Op.CAST
+        load = right.src[0] if converted else right
+        access = next((a for a in facts.accesses if a.node is load), None)
+        if access is None or len(access.address.src) > 2 or any(a.param is access.param for a in stores):
+            return None
+        if converted and sum(load in n.src for n in facts.order) != 1:
+            return None
+        across, down = facts.stride(access, columns), facts.stride(access, along)
+        rows = [r for r in outputs if r is not columns and r in facts.ranges[left]]
+        if across is None or down is None or len(rows) != len(outputs) - 1 or not rows:
+            return None
+        if across != 1 and down != 1:
+            return None
+        if across == 1 and _is_near(plan, access, [a for a in facts.accesses if a is not access]):
+            return None
+        longest = max(rows, key=lambda r: (size_bound(r), r.arg.number))
+        if size_bound(longest) < MIN_ROWS:
+            return None
+        again = any(r.arg.kind is AxisKind.PARALLEL and r not in access.ranges for r in facts.loops)
+        if again and across == 1 and size_bound(longest) < MIN_BLOCK_ROWS:
+            return None
+        return Product(reduce, longest, columns, access, converted, across != 1, len(rows) == 1)
+    return None
+
+
+def _is_near(plan: Plan, right: Access, others: list[Access]) -> bool:
+    """Whether everything lies in the second cache together, and the wide factor takes little of it."""
+    l2 = plan.target.l2_bytes
+    sizes = {a.param: a.param.arg.size * a.param.dtype.itemsize for a in (right, *others)}
+    return bool(sizes[right.param] <= l2 // NEAR_SHARE and sum(sizes.values()) <= l2)
+
+
+def _cut(plan: Plan, found: Product, width: int, cores: int) -> Cut | None:
+    """The blocks that waste least: columns computed twice, cores that wait, rows read once more a block, copies."""
+    columns, depth = plan.size(found.columns), plan.size(found.reduce.src[1])
+    rows = plan.size(found.rows)
+    count = -(-columns // width)
+    most = room(plan.target, depth * width * found.reduce.dtype.itemsize)
+    shareable = cores > 1 and range_size(found.rows) is not None and plan.may_repeat and found.lone
+    best: Cut | None = None
+    lowest = 0.0
+    for panels in range(min(most, -(-count // 2)), 0, -1):
+        if panels * width > columns or (columns % (panels * width) and not plan.may_repeat):
+            continue
+        blocks = -(-count // panels)
+        work = blocks * panels / count * (1 + WALK / panels + FILL * panels / most)
+        for parts in (1, cores) if shareable else (1,):
+            length = -(-rows // parts)
+            if length < MIN_ROWS:
+                continue
+            waits = 1.0 if parts > 1 else -(-blocks // cores) * cores / blocks
+            cost = work * waits * (1 + COPY_ROWS / length)
+            if best is None or cost < lowest - 1e-9:
+                best, lowest = Cut(panels, parts), cost
+    return best
+
+
+def _copy(plan: Plan, found: Product, along: UOp) -> list[int]:
+    """The copy of a block; returns the numbers of its loops over the sum and over a panel's columns."""
+    slot = found.right.param.arg.slot
+    loads = [a.node for a in plan.facts.accesses if not a.is_store and a.slot == found.right.slot]
+    detail = StageDetail(slot, loads.index(found.right.node), converted=found.converted)
+    panels = Part(found.columns, PANELS)
+    order = [*([panels] if plan.has(panels) else []), Part(along), Part(found.columns)]
+    numbers = plan.stage(Part(found.columns, BLOCKS), detail, order)
+    if found.transposed:
+        return numbers[-2:]
+    if len(order) == 3:
+        # Whole rows of the block, not a panel's part of every row.
+        plan.opts.append(Opt(OptKind.REORDER, numbers[1], plan.depth))
+        numbers = [numbers[1], numbers[0], numbers[2]]
+    plan.opts.append(Opt(OptKind.PREFETCH, numbers[0], AHEAD, detail=PrefetchDetail(slot)))
+    return [numbers[0], numbers[-1]]
+
+
+def _copy_vectors(plan: Plan, found: Product, copy: list[int], lanes: int, vectors: int) -> None:
+    along, across = copy
+    plan.opts.append(Opt(OptKind.VECTORIZE, across, lanes))
+    if vectors > 1:
+        plan.fresh()
+        plan.opts.append(Opt(OptKind.UNROLL, across, vectors))
+    if found.transposed:
+        piece = max(2, PIECE_BYTES // found.right.param.dtype.itemsize)
+        tail = Tail.SHIFT if plan.size(found.reduce.src[1]) % piece else Tail.EXACT
+        plan.opts.append(Opt(OptKind.UNROLL, along, piece, tail))

@@ -1,0 +1,133 @@
+"""Products whose kernel copies the wide factor near: which opts they get, and that every shape and type stays right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gradlet import Tensor
+from gradlet.base.settings import scope
+from gradlet.codegen import pipeline
+from gradlet.ops.op import Op, Opt, OptKind, Tail
+from gradlet.optimize import heuristic
+from gradlet.target.target import AVX2, AVX512, NEON, SSE, Target
+from tests.codegen import kernels
+from tests.codegen.check import check_linear
+from tests.codegen.kernels import Kernel
+
+
+def machine(target: Target, panels: int, depth: int, cores: int = 1) -> Target:
+    """A machine whose cores have room for so many panels of the widest tile."""
+    width = (4 if target.vector_registers >= 32 else 2) * target.vector_bits // 32
+    return replace(target, scratch_bytes=panels * width * depth * 4, l2_bytes=256, cores=cores)
+
+
+def opts_of(kernel: Kernel, target: Target, parallel: bool = False) -> tuple[Opt, ...]:
+    return heuristic.choose(pipeline.schedulable(kernel.sink, target), target, parallel)
+
+
+def of_kind(opts: tuple[Opt, ...], kind: OptKind) -> list[tuple[int, Tail]]:
+    return [(o.amount, o.tail) for o in opts if o.kind is kind]
+
+
+def test_blocks_are_as_wide_as_a_core_has_room_for_and_waste_little() -> None:
+    """35 panels of 16 columns: 7 a block waste nothing, where 12 would fit."""
+    kernel = kernels.matmul(777, 555, 333)
+    opts = opts_of(kernel, replace(AVX2, l2_bytes=1 << 19, scratch_bytes=1 << 18))
+    assert of_kind(opts, OptKind.SPLIT) == [(112, Tail.SHIFT), (16, Tail.EXACT)]
+    assert of_kind(opts, OptKind.UNROLL)[:3] == [(2, Tail.EXACT), (6, Tail.SHIFT), (3, Tail.EXACT)]
+    assert len(of_kind(opts, OptKind.STAGE)) == len(of_kind(opts, OptKind.PREFETCH)) == 1
+    wide = opts_of(kernels.matmul(777, 1024, 1024), replace(AVX512, scratch_bytes=1 << 20))
+    assert of_kind(wide, OptKind.SPLIT) == [(256, Tail.EXACT), (64, Tail.EXACT)]
+
+
+def test_few_rows_are_cut_into_tiles_of_two_heights() -> None:
+    """64 rows in tiles of 6 would compute 66."""
+    assert (6, Tail.BALANCE) in of_kind(opts_of(kernels.matmul(64, 8192, 64), AVX2), OptKind.UNROLL)
+
+
+def test_cores_share_blocks_or_rows_whichever_leaves_none_waiting() -> None:
+    """33 panels are three blocks of 11, which two cores cannot share; 1000 rows are two halves."""
+    opts = opts_of(
+        kernels.matmul(1000, 513, 77), replace(AVX2, cores=2, l2_bytes=1 << 19, scratch_bytes=1 << 18), parallel=True
+    )
+    assert opts[:3] == (Opt(OptKind.SPLIT, 0, 500), Opt(OptKind.PARALLEL, 0, 0), Opt(OptKind.REORDER, 3, 1))
+    opts = opts_of(
+        kernels.matmul(512, 512, 512), replace(AVX2, cores=2, l2_bytes=1 << 19, scratch_bytes=1 << 18), parallel=True
+    )
+    assert opts[:3] == (Opt(OptKind.SPLIT, 1, 128), Opt(OptKind.REORDER, 1, 0), Opt(OptKind.PARALLEL, 0, 0))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (63, 512, 512),  # too few rows
+        (64, 60, 512),  # too narrow
+        (64, 8000, 15),  # over before a copy pays
+        (64, 300, 100),  # near as it is
+        (64, 512, 9000),  # two panels have no room
+    ],
+)
+def test_others_are_not_copied(shape: tuple[int, int, int]) -> None:
+    assert not of_kind(
+        opts_of(kernels.matmul(*shape), replace(AVX2, l2_bytes=1 << 19, scratch_bytes=1 << 18)), OptKind.STAGE
+    )
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512, SSE, NEON], ids=lambda t: t.name)
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False)], ids=str)
+def test_every_layout_is_right(target: Target, turned: tuple[bool, bool]) -> None:
+    """Rows, columns and sums that nothing divides; both ways of sharing."""
+    m, k = 67, 19
+    n = 8 * target.vector_bits // 32 + 3
+    for panels, cores in ((3, 1), (9, 2)):
+        kernel = kernels.matmul(m, n, k, *turned)
+        program = check_linear(kernel, machine(target, panels, k, cores))
+        assert OptKind.STAGE in [o.kind for o in program.opts]
+
+
+def strided(m: int, n: int, k: int) -> Kernel:
+    """`out[i, h, j] += ...` over two ranges of rows, with what was in `out` before: nothing may be computed twice."""
+    b = kernels.Builder()
+    i, h, j, l = b.range(m), b.range(3), b.range(n), b.reduce_range(k)
+    out, x, y = b.param(0, m * 3 * n), b.param(1, m * 4 * k), b.param(2, k * n)
+    place = (i * 3 + h) * n + j
+    total = b.reduce(Op.ADD, b.load(x, (i * 4 + h) * k + l) * b.load(y, l * n + j), l)
+    b.store(out, place, total + b.load(out, place))
+    start, a, c = kernels.random(m, 3, n, seed=3), kernels.random(m, 4, k, seed=1), kernels.random(k, n, seed=2)
+    return Kernel(b.sink("strided"), [start, a, c], {0: start + a[:, :3] @ c})
+
+
+def test_a_kernel_that_reads_its_result_computes_nothing_twice() -> None:
+    program = check_linear(strided(64, 32, 16), machine(SSE, 9, 16))
+    assert OptKind.STAGE in [o.kind for o in program.opts]
+    assert Tail.SHIFT not in [o.tail for o in program.opts]
+    check_linear(strided(65, 35, 17), machine(SSE, 9, 17))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32", "uint8"])
+def test_types(dtype: str) -> None:
+    random = np.random.default_rng(3)
+    x, w = random.integers(0, 3, (70, 40)), random.integers(0, 3, (150, 40))
+    result = (Tensor(x).cast(dtype) @ Tensor(w).cast(dtype).T).relu().cast("float64").numpy()
+    np.testing.assert_array_equal(result, x @ w.T)
+
+
+def test_a_factor_that_is_used_twice_and_batches() -> None:
+    random = np.random.default_rng(5)
+    x = random.standard_normal((130, 130)).astype(np.float32)
+    np.testing.assert_allclose((Tensor(x) @ Tensor(x)).numpy(), x @ x, atol=1e-4)
+    np.testing.assert_allclose((Tensor(x) @ Tensor(x).T).numpy(), x @ x.T, atol=1e-4)
+    y = random.standard_normal((2, 70, 130)).astype(np.float32)
+    np.testing.assert_allclose((Tensor(y) @ Tensor(x)).numpy(), y @ x, atol=1e-4)
+    np.testing.assert_allclose((Tensor(y) @ Tensor(y).transpose(1, 2)).numpy(), y @ y.transpose(0, 2, 1), atol=1e-4)
+
+
+def test_sums_keep_their_order_where_that_is_asked_for() -> None:
+    with scope(STRICT_FLOAT=1):
+        kernel = kernels.matmul(64, 32, 16, trans_b=True)
+        opts = opts_of(kernel, SSE)
+        assert of_kind(opts, OptKind.STAGE) and not of_kind(opts, OptKind.GROUP)
+        check_linear(kernel, SSE)
