@@ -83,9 +83,9 @@ def check_symbolic(case: Case) -> tuple[int, int]:
     return right, refused
 
 
-# The quick run takes every second case.
+# The quick run takes every second case of those that compile soon.
 RUNS = [
-    pytest.param(case, id=case.name, marks=[pytest.mark.slow] if number % 2 else [])
+    pytest.param(case, id=case.name, marks=[pytest.mark.slow] if number % 2 or case.heavy else [])
     for number, case in enumerate(CASES)
 ]
 

@@ -129,7 +129,7 @@ def test_products_on_the_device(transposed: tuple[bool, bool]) -> None:
     ("rows", "left", "right", "expected"),
     [
         ((4, 64), 128, 1024, 1),  # the right factor in strips
-        ((8, 128), 1024, 1024, 2),  # the left one is large too
+        pytest.param((8, 128), 1024, 1024, 2, marks=pytest.mark.slow),  # the left one is large too
         ((4, 64), 1024, 1000, 2),  # no whole strips
         ((4, 16), 128, 64, 0),  # small
     ],

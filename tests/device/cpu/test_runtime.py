@@ -113,7 +113,7 @@ def test_several_threads_compile_at_once() -> None:
 
 def test_programs_of_one_name_do_not_meet_and_are_unloaded() -> None:
     memory, values = buffers()
-    for turn in range(30):
+    for turn in range(10):
         program = make(scale_by(1 + turn % 2))
         program(memory, [turn])
         np.testing.assert_array_equal(np.frombuffer(memory[1].memory(), np.float32), values * 2 + turn)
