@@ -49,12 +49,14 @@ class StatsMixin(RunningMixin):
         source = self.reshape(1) if self.ndim == 0 else self
         along = axis_number(axis, self.ndim, what)
         best = source.reduce_over(op, along, True, what)
-        hit = source.eq(best)
+        size, keep = source.shape[along], keepdim and self.ndim > 0
+        places = source.positions_along(along)
+        # Nothing is beyond the best element, and no comparison with NaN is true: one comparison an element is enough.
+        worse = source.lt(best) if op is Op.MAX else best.lt(source)
+        found = worse.where(size, places).reduce_over(Op.MIN, along, keep, what)
         if self.dtype.is_float:
-            hit = hit.bitwise_or(source.isnan())
-        size = source.shape[along]
-        places = hit.where(source.positions_along(along), size)
-        found = places.reduce_over(Op.MIN, along, keepdim and self.ndim > 0, what)
+            nan = source.isnan().where(places, size).reduce_over(Op.MIN, along, keep, what)
+            found = nan.lt(size).where(nan, found)
         return found.cast(position_type(size))
 
     def max_with_indices(self, dim: int, keepdim: bool = False) -> tuple[Self, Self]:

@@ -176,9 +176,11 @@ def _row_reduce(facts: KernelFacts, plan: Plan, reduce: UOp, loop: UOp, loads: i
         return
     groups = 4 if loads <= 2 else 2
     if streams.rows_to_walk(facts) is not None:
-        groups = 2
+        groups = 2 if streams.together(facts) < 2 else 1  # rows side by side are chains enough, and need registers
     if not facts.ranges[reduce]:
         groups = 8 if loads <= 1 else 4
+    if groups < 2:
+        return
     exact = [g for g in range(groups, 1, -1) if blocks % g == 0 and is_fixed(loop)]
     if exact:
         plan.group(loop, exact[0], Tail.EXACT)

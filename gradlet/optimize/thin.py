@@ -60,7 +60,7 @@ def plan_thin(facts: KernelFacts, plan: Plan, found: Contraction, parallel: bool
     if parallel and plan.target.cores > 1:
         _share_columns(plan, columns)
     plan.vectorize(columns, lanes)
-    plan.unroll(columns, max(1, min(4, TILE_ROWS // 2 // tile_rows, plan.blocks(columns))))
+    plan.unroll(columns, max(1, min(2, TILE_ROWS // 2 // tile_rows, plan.blocks(columns))))
     plan.unroll(along, streams)
     if rows is not None:
         plan.unroll(rows, tile_rows)

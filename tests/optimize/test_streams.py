@@ -17,6 +17,7 @@ from gradlet.render.llvmir import render
 from gradlet.target.target import AVX2, AVX512, NEON, NVPTX, SSE, Target
 from tests.codegen import kernels
 from tests.codegen.check import check_linear
+from tests.codegen.kernels import Kernel
 
 VECTOR = Opt(OptKind.VECTORIZE, 0, 8)
 STREAM = Opt(OptKind.STREAM, 0, 0)
@@ -150,3 +151,22 @@ def test_a_prefetch_along_one_pass_asks_once_a_line() -> None:
     text = assembly(kernels.row_reduce(40, 512).sink, AVX2, *opts, ahead)
     assert text.count("prefetcht0") == 2  # for 128 bytes
     refused(kernels.row_reduce(40, 512).sink, [ahead._replace(detail=PrefetchDetail(1, along=7))], "no load of slot 1")
+
+
+def several_of_a_row(rows: int, size: int) -> Kernel:
+    """The sum and the largest element of each row, in one pass."""
+    b = kernels.Builder()
+    i, j = b.range(rows), b.reduce_range(size)
+    x = b.load(b.param(1, rows * size), i * size + j)
+    b.store(b.param(0, rows), i, b.reduce(Op.ADD, x, j) + b.reduce(Op.MAX, x, j))
+    x0 = kernels.random(rows, size, seed=1)
+    return Kernel(b.sink("several"), [kernels.empty(rows), x0], {0: x0.sum(1) + x0.max(1)})
+
+
+def test_rows_reduced_in_several_ways_have_no_other_chains() -> None:
+    """Each way has sums of its own: rows side by side, more of them where they do not fit the first cache anyway."""
+    for size, amount in ((4096, 8), (512, 4)):
+        opts = heuristic.choose(several_of_a_row(4096, size).sink, AVX2, parallel=False)
+        assert OptKind.GROUP not in [o.kind for o in opts]
+        assert [o.amount for o in opts if o.kind is OptKind.UNROLL] == [amount]
+    check_linear(several_of_a_row(70, 24), AVX2)
