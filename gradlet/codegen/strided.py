@@ -110,7 +110,11 @@ def near_load(dtype: DType, param: UOp, elements: Sequence[UOp], gate: UOp | Non
     address = mk(Op.INDEX, dtype, (param, elements[constants.index(low)], *guard))
     otherwise = (UOp.const(dtype.vec(width), 0),) if guard else ()
     loaded = mk(Op.LOAD, dtype.vec(width), (address, *otherwise))
-    return mk(Op.SHUFFLE, dtype.vec(count), (loaded,), ShuffleArg(tuple(places)))
+    spread = mk(Op.SHUFFLE, dtype.vec(count), (loaded,), ShuffleArg(tuple(places)))
+    if gate is None:
+        return spread
+    # A lane that may not be loaded shares its element, perhaps, with one that may.
+    return mk(Op.WHERE, dtype.vec(count), (gate, spread, UOp.const(dtype.vec(count), 0)))
 
 
 def pick(vector: UOp, lane: int) -> UOp:

@@ -7,7 +7,7 @@ import pytest
 
 from gradlet import Tensor
 from gradlet.base.dtype import dtypes
-from gradlet.codegen.strided import strided_load
+from gradlet.codegen.strided import near_load, strided_load
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op, ParamArg
 
@@ -66,3 +66,24 @@ def test_strided_views(step: int, width: int, dtype: str) -> None:
     np.testing.assert_array_equal((x[:, ::step] + 1).numpy(), data[:, ::step] + 1)
     padded = np.pad(data, ((0, 0), (2, 3)))
     np.testing.assert_array_equal((x.pad(((0, 0), (2, 3)))[:, 1::step] + 1).numpy(), padded[:, 1::step] + 1)
+
+
+def test_lanes_that_share_an_element_keep_their_own_guards() -> None:
+    """Every other element of the result is an element of the source, the ones between are zero."""
+    param = mk(Op.PARAM, dtypes.float32, (), ParamArg(0, 1000))
+    elements = [UOp.const(dtypes.index, lane // 2) for lane in range(8)]
+    gate = mk(Op.VECTORIZE, dtypes.bool.vec(8), tuple([UOp.const(dtypes.bool, lane % 2 == 0) for lane in range(8)]))
+    found = near_load(dtypes.float32, param, elements, gate)
+    assert found is not None and found.op is Op.WHERE and found.src[0] is gate
+    for width in (3, 8, 21):
+        data = np.arange(2 * width).reshape(2, width).astype("float32") + 1
+        spread = Tensor(data).reshape(2, width, 1).pad(((0, 0), (0, 0), (0, 1))).reshape(2, 2 * width) + 0.5
+        expected = np.zeros((2, 2 * width), "float32")
+        expected[:, ::2] = data
+        np.testing.assert_array_equal(spread.numpy(), expected + 0.5)
+
+
+@pytest.mark.parametrize("places", [[0, 0, 0, 0], [0, 9, 1, 2]])
+def test_elements_that_are_no_short_vector_are_left_to_single_loads(places: list[int]) -> None:
+    param = mk(Op.PARAM, dtypes.float32, (), ParamArg(0, 1000))
+    assert near_load(dtypes.float32, param, [UOp.const(dtypes.index, n) for n in places], None) is None
