@@ -10,7 +10,7 @@ from gradlet.base.errors import CompilerError
 from gradlet.codegen.strided import near_load, pick, strided_load
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.graph.rewrite import rewrite
-from gradlet.ops.op import ELEMENTWISE, AxisKind, Op, ReduceArg, ShuffleArg
+from gradlet.ops.op import ELEMENTWISE, AxisKind, Op, PrefixArg, ReduceArg, ShuffleArg, identity_element
 from gradlet.optimize.actions.stream import LINE_BYTES
 from gradlet.optimize.analysis import fills_vectors, kernel_order, make_after, nesting_order, ranges_in
 from gradlet.rules.sets import INDEX_MATH
@@ -268,6 +268,12 @@ class _Vectorizer:
             first = linear.at(0) if linear is not None else self._made(row)
             src = (self.spread(self._made(start), count), first, *[self.new[r] for r in loops])
             return mk(node.op, node.dtype.vec(count), src, node.arg)
+        if node.op is Op.PREFIX:
+            return prefix(self.spread(self._made(node.src[0]), count), node.arg)
+        if node.op is _NEXT and lane not in self.ranges[node.src[0]]:
+            register, after = self.new[node.src[0]], self.new[node.src[1]]
+            result = self.spread(self._made(node.src[2]), count)
+            return mk(node.op, result.dtype, (register, after, result))
         if node.op is _NEXT:
             carry, value, result = [self.spread(self._made(s), count) for s in node.src]
             return mk(node.op, result.dtype, (carry, value, result))
@@ -407,7 +413,7 @@ class _Vectorizer:
                 made = self.new[top]
             elif top in self.linear:
                 made = self.linear[top].at(i)
-            elif top.op is _REDUCE or top.op is _CARRY or top.op is _NEXT:
+            elif top.op is _REDUCE or top.op is _CARRY or top.op is _NEXT or top.op is Op.PREFIX:
                 made = pick(self.new[top], i)
             else:
                 waiting = [s for s in top.src if (s, i) not in self.lane_copies]
@@ -425,6 +431,24 @@ def broadcast(node: UOp, count: int) -> UOp:
     if node.op is _CONST:
         return UOp.const(node.dtype.vec(count), node.arg)
     return mk(Op.VECTORIZE, node.dtype.vec(count), (node,) * count)
+
+
+def prefix(value: UOp, arg: PrefixArg) -> UOp:
+    """Every lane combined with those before it, in steps twice as long each."""
+    count, dtype = value.dtype.count, value.dtype
+    neutral = UOp.const(dtype, identity_element(arg.op, dtype.scalar))
+
+    def moved(node: UOp, by: int) -> UOp:
+        picks = (*range(by), *range(count, 2 * count - by))
+        return mk(Op.SHUFFLE, dtype, (neutral, node), ShuffleArg(picks))
+
+    if arg.exclusive:
+        value = moved(value, 1)
+    by = 1
+    while by < count:
+        value = value.alu(arg.op, moved(value, by))
+        by *= 2
+    return value
 
 
 def iota(count: int) -> UOp:

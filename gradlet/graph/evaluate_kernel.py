@@ -347,6 +347,11 @@ def _value(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: M
         return lanes(values[node.src[0]], node.src[0].dtype.count)[..., node.arg.lane : node.arg.lane + 1]
     if op is Op.SHUFFLE:
         return shuffle([values[s] for s in node.src], node.src[0].dtype.count, node.arg.picks)
+    if op is Op.PREFIX:
+        lane, value = node.src[1], values[node.src[0]]
+        shape, axis = list(value.shape), kernel.axes[lane]
+        shape[axis] = extents[lane][1] - extents[lane][0]
+        return numeric.prefix(node.arg.op, node.dtype, np.broadcast_to(value, shape), axis, node.arg.exclusive)
     if op is Op.LOOKUP:
         return lookup(lanes(values[node.src[0]], node.src[0].dtype.count), values[node.src[1]])
     if op is Op.PREFETCH:

@@ -264,6 +264,17 @@ _REDUCERS: Final[dict[Op, np.ufunc]] = {
     Op.AND: np.bitwise_and, Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor,
 }  # fmt: skip
 
+
+def prefix(op: Op, dtype: DType, value: Array, axis: int, exclusive: bool) -> Array:
+    """Elements along an axis combined with all before; exclusive: without their own, the first one neutral."""
+    result: Array = _REDUCERS[op].accumulate(value, axis, value.dtype)
+    if exclusive:
+        first = np.full_like(np.take(value, [0], axis), identity_element(op, dtype))
+        kept = np.take(result, range(value.shape[axis] - 1), axis)
+        result = np.concatenate([first, kept], axis)
+    return result
+
+
 _FUNCTIONS: Final[dict[Op, Callable[..., Any]]] = {
     Op.SQRT: np.sqrt, Op.EXP: np.exp, Op.EXP2: np.exp2, Op.LOG: np.log, Op.LOG2: np.log2, Op.SIN: np.sin,
     Op.COS: np.cos, Op.TRUNC: np.trunc, Op.ADD: np.add, Op.MUL: np.multiply, Op.FDIV: np.true_divide,

@@ -493,6 +493,13 @@ def _shuffle(node: UOp, stage: Stage) -> None:
     _need(all(0 <= pick < lanes for pick in node.arg.picks), f"the sources have {lanes} lanes")
 
 
+def _prefix(node: UOp, stage: Stage) -> None:
+    _same_dtype(node, stage)
+    _reducer(node.arg.op, node)
+    lane = node.src[1]
+    _need(lane.op is Op.RANGE and lane.arg.kind is AxisKind.VECTOR, "lanes are combined along a VECTOR range")
+
+
 def _lookup(node: UOp, stage: Stage) -> None:
     table, index = node.src
     _need(table.dtype.count > 1, "the table is a vector")
@@ -575,7 +582,7 @@ _CHECKS: Final[dict[Op, Check]] = {
     **dict.fromkeys((Op.CMPLT, Op.CMPEQ, Op.CMPNE), _of_kinds("buixf", result_is_bool=True)),
     Op.WHERE: _where, Op.DOT: _dot, Op.DOT16: _dot,
     Op.PARAM: _param, Op.RANGE: _range, Op.INDEX: _index, Op.LOAD: _load, Op.STORE: _store, Op.REDUCE: _reduce,
-    Op.SHUFFLE: _shuffle, Op.LOOKUP: _lookup, Op.PREFETCH: _prefetch,
+    Op.SHUFFLE: _shuffle, Op.LOOKUP: _lookup, Op.PREFIX: _prefix, Op.PREFETCH: _prefetch,
     Op.LOCAL: _local, Op.AFTER: _after,
     Op.SINK: _sink, Op.VECTORIZE: _vectorize, Op.EXTRACT: _extract, Op.REDUCE_LANES: _reduce_lanes,
     Op.ACC: _acc, Op.UPDATE: _update, Op.END: _end, Op.SPECIAL: _special,

@@ -74,6 +74,7 @@ class Op(IntEnum):
     DOT = 75
     DOT16 = 90
     LOOKUP = 91
+    PREFIX = 92
     # kernel: ranges, memory
     PARAM = 48
     RANGE = 49
@@ -190,6 +191,13 @@ class ReduceArg(NamedTuple):
     """REDUCE (over its range sources) and REDUCE_LANES: the combining op."""
 
     op: Op
+
+
+class PrefixArg(NamedTuple):
+    """PREFIX: the combining op, and whether each lane leaves out its own value."""
+
+    op: Op
+    exclusive: bool = False
 
 
 class ScatterArg(NamedTuple):
@@ -334,6 +342,7 @@ class OptKind(IntEnum):
     STAGE = 8  # copy a value into an array near the core, inside this range and ahead of what uses it there
     PREFETCH = 20  # bring near what loads of a slot will read `amount` iterations later
     STREAM = 21  # stores to slot `amount` that run over the range go past the caches
+    SCAN = 25  # lanes along a range through which values are carried: combined in registers first
     ONLINE = 24  # a maximum and the sum of exponentials below it go by blocks of `amount`, in one pass
     LOOKUP = 23  # keep a table of few elements in registers: loads from it that run over the range shuffle lanes
     FAR = 22  # cut into `amount` far segments that are walked together
@@ -556,6 +565,7 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.VECTORIZE: OpInfo(None, (K, L), None, "lanes from scalars; all the same scalar is a broadcast"),
     Op.EXTRACT: OpInfo(1, (K, L), LaneArg, "one lane of a vector"),
     Op.SHUFFLE: OpInfo(None, (K, L), ShuffleArg, "lanes of one vector or of two of the same type, in another order"),
+    Op.PREFIX: OpInfo(2, (K,), PrefixArg, "(value, range of lanes): each lane combined with those before it"),
     Op.LOOKUP: OpInfo(2, (K, L), None, "(table, index): the lanes of a vector that have the numbers `index`, int32"),
     Op.PREFETCH: OpInfo(2, (K, L), PrefetchArg, "(value, index): the value; the line at the address, which need not "
                         "exist, is on its way to a cache by then"),

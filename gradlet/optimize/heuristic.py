@@ -64,6 +64,7 @@ def _plan(facts: KernelFacts, target: Target, parallel: bool) -> Plan:
     tiled = words.block_products(facts, plan) or contraction.tile(facts, plan, parallel)
     busy = tiled | _vectorize_reduces(facts, plan, tiled)
     _vectorize_outputs(facts, plan, busy)
+    streams.scan_lines(facts, plan)
     _interleave(facts, plan)
     streams.walk_rows(facts, plan)
     streams.ask_for_rows(facts, plan)

@@ -220,6 +220,14 @@ def _online(site: Site) -> Iterator[Opts]:
                 yield (Opt(OptKind.ONLINE, loop.arg.number, amount), *inside)
 
 
+def _scan(site: Site) -> Iterator[Opts]:
+    for loop in _loops(site, AxisKind.ORDERED):
+        size = size_bound(loop)
+        for amount in _lane_counts(site, loop):
+            if size % amount == 0:
+                yield (Opt(OptKind.SCAN, loop.arg.number, amount),)
+
+
 # The words that search tries, a row each: from a kernel to the opts of this word that are worth trying on it, alone or
 # with others that they need. An opt that the kernel does not allow is no candidate, so a row need not know what is
 # legal.
@@ -237,6 +245,7 @@ MOVES: Final[dict[OptKind, Proposals]] = {
     OptKind.STAGE: _stage,
     OptKind.LOOKUP: _lookup,
     OptKind.ONLINE: _online,
+    OptKind.SCAN: _scan,
 }
 
 # The words that it does not try by itself, and why; it keeps and changes them where the heuristic chose them.

@@ -155,6 +155,14 @@ class Plan:
         self.widths[loop] = lanes
         self._blocks[loop] = size // lanes if tail is Tail.PEEL else -(-size // lanes)
 
+    def scan(self, loop: UOp, lanes: int) -> None:
+        """Lanes along a range through which values are carried; `lanes` divides it."""
+        size = self.blocks(loop)
+        self._split(OptKind.SCAN, self.number(loop), size, lanes, Tail.EXACT)
+        self.lanes.add(loop)
+        self.widths[loop] = lanes
+        self._blocks[loop] = size // lanes
+
     def far(self, loop: UOp, amount: int) -> None:
         """Far segments side by side; `amount` divides what is left of the range."""
         size = self.blocks(loop)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 
+from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, Opt, OptKind, PrefetchDetail, Tail
+from gradlet.optimize.actions.scan import find_carried, reorders
 from gradlet.optimize.actions.stream import LEAST_BYTES, LINE_BYTES
-from gradlet.optimize.analysis import HEAVY, HEAVY_NODES, Access, KernelFacts, divisor, is_fixed, size_bound
+from gradlet.optimize.analysis import HEAVY, HEAVY_NODES, Access, KernelFacts, divisor, is_fixed, range_size, size_bound
 from gradlet.optimize.plan import Plan
 from gradlet.target.target import MAX_SCRATCH
 
+LEAST_LINES = 4  # of a row that is scanned by lines
 STREAMS = 8  # far segments that the hardware follows at once
 SEGMENT_BYTES = 64 * 1024  # shorter segments are not far: a prefetcher begins anew in every page
 RESULT_SHARE = 4  # a result of more than one part in so many of the last cache goes past it
@@ -87,6 +90,24 @@ def walk_rows(facts: KernelFacts, plan: Plan) -> None:
         plan.unroll(rows, count)
 
 
+def scan_lines(facts: KernelFacts, plan: Plan) -> None:
+    """Running sums along rows go by cache lines: lanes are combined in registers, and whole lines are written."""
+    carries = [n for n in facts.order if n.op is Op.CARRY]
+    if not carries or any(not plan.lanes.isdisjoint(facts.ranges[c]) for c in carries):
+        return
+    loop = carries[0].src[-1]
+    size, found = range_size(loop), find_carried(facts, loop)
+    along = [a for a in facts.accesses if loop in a.ranges]
+    if size is None or isinstance(found, str) or (STRICT_FLOAT.value and reorders(facts, loop)):
+        return
+    widest = max(a.param.dtype.itemsize for a in along)
+    count = max(plan.lanes_for(loop), LINE_BYTES // max(widest, 4))
+    contiguous = all(facts.stride(a, loop) == 1 for a in along)
+    heavy = any(n.op in HEAVY for n in facts.order if loop in facts.ranges[n])
+    if contiguous and not heavy and size % count == 0 and size >= LEAST_LINES * count:
+        plan.scan(loop, count)
+
+
 def ask_for_rows(facts: KernelFacts, plan: Plan) -> None:
     """Rows that an index names begin anywhere: ask for those of later iterations."""
     for access in facts.accesses:
@@ -144,8 +165,8 @@ def _named_by(facts: KernelFacts, access: Access) -> list[UOp]:
 
 def stream_stores(facts: KernelFacts, plan: Plan) -> None:
     """Large results go past the caches, where whole aligned vectors are stored."""
-    if any(opt.kind is OptKind.ACCUMULATE for opt in plan.opts):
-        return  # results are read again
+    if any(opt.kind in (OptKind.ACCUMULATE, OptKind.SCAN) for opt in plan.opts):
+        return  # results are read again, or several rows write their lines in turn
     most = max(plan.target.llc_bytes // RESULT_SHARE, MAX_SCRATCH)
     loaded = {a.param for a in facts.accesses if not a.is_store}
     by_slot: dict[int, list[Access]] = {}

@@ -477,6 +477,21 @@ def running_sum(rows: int = 6, columns: int = 40, along_columns: bool = False) -
     return Kernel(b.sink("running_sum"), [empty(size), empty(size), a], {0: sums, 1: sums - a})
 
 
+def running(op: Op, rows: int = 3, columns: int = 16, exclusive: bool = False) -> Kernel:
+    """Elements so far combined along rows, starting from a value."""
+    b = Builder()
+    size = rows * columns
+    out, x = b.param(0, size), b.param(1, size)
+    i, k = b.range(rows), b.range(columns, AxisKind.ORDERED)
+    carry = carried(UOp.const(F32, 2.0), i, k)
+    total = b.load(x, i * columns + k).alu(op, carry)
+    b.store(out, i * columns + k, following(carry, total, carry if exclusive else total))
+    a = np.random.default_rng(7).choice([-2, -1, 0.5, 1, 2, 3], (rows, columns)).astype(np.float32)
+    function = {Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum}[op]
+    whole = function.accumulate(np.concatenate([np.full((rows, 1), 2, np.float32), a], 1), 1)
+    return Kernel(b.sink("running"), [empty(size), a], {0: whole[:, :-1] if exclusive else whole[:, 1:]})
+
+
 def recurrence(rows: int = 5, columns: int = 21) -> Kernel:
     """Two carried values, one of which starts from memory and needs the other; a sum of the row in each step."""
     b = Builder()

@@ -31,6 +31,7 @@ from gradlet.ops.op import (
 )
 from gradlet.optimize.actions.language import apply
 from gradlet.optimize.analysis import affine, kernel_ranges, make_range, never_meet
+from gradlet.optimize.opttext import parse_opts
 from gradlet.target.target import AVX512, NVPTX
 from tests.codegen import kernels
 from tests.codegen.check import check_kernel, check_linear
@@ -59,6 +60,7 @@ def single_opts(sink: UOp) -> Iterator[Opt]:
         for order in {tuple(outputs), tuple(reversed(outputs)), tuple(outputs[-1:])}:
             if order:
                 yield Opt(OptKind.ACCUMULATE, axis, 2, detail=AccumulateDetail(order))
+        yield Opt(OptKind.SCAN, axis, 4 if size % 8 else 8)
         yield Opt(OptKind.ONLINE, axis, 11 if size == 33 else 5)
         yield Opt(OptKind.FAR, axis, 3 if size % 3 == 0 else 4)
         for slot in sorted({n.arg.slot for n in sink.toposort() if n.op is Op.PARAM}):
@@ -272,6 +274,51 @@ def test_refusals_of_online() -> None:
     refused(kernels.softmax(1, 1 << 18).sink, Opt(OptKind.ONLINE, 3, 2), "a core has room for")
     with scope(STRICT_FLOAT=1):
         refused(softmax, Opt(OptKind.ONLINE, 3, 8), "order of the elements")
+
+
+SCANS = {
+    "alone": "SCAN(range 1, 8)", "two at once": "UNROLL(range 0, 2), SCAN(range 1, 4)",
+    "shared": "SCAN(range 1, 2), PARALLEL(range 0)", "half a row": "SCAN(range 1, 16), UNROLL(range 0, 3)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SCANS.values(), ids=SCANS.keys())
+def test_running_sums_by_vectors(text: str) -> None:
+    """One addition of a vector waits for the vector before; what is stored is vectors."""
+    kernel, opts = kernels.running_sum(6, 32), parse_opts(text)
+    changed = apply(kernel.sink, opts, AVX512)
+    check_kernel(kernel, changed)
+    program = check_linear(kernel, AVX512, with_opts(kernel.sink, *opts))
+    lanes = next(o.amount for o in opts if o.kind is OptKind.SCAN)
+    stores = [n for n in program.uops if n.op is Op.STORE]
+    assert all(s.src[1].dtype.count == lanes for s in stores)
+    assert sum(n.op is Op.PREFIX for n in changed.toposort()) == 2
+
+
+@pytest.mark.parametrize("op", [Op.ADD, Op.MUL, Op.MAX, Op.MIN])
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_every_combination_is_scanned(op: Op, exclusive: bool) -> None:
+    kernel = kernels.running(op, 3, 16, exclusive)
+    for amount in (2, 8):
+        opt = Opt(OptKind.SCAN, 1, amount)
+        check_kernel(kernel, apply(kernel.sink, [opt], AVX512))
+        check_linear(kernel, AVX512, with_opts(kernel.sink, opt))
+
+
+def test_refusals_of_scans() -> None:
+    sums = kernels.running_sum(6, 40).sink
+    refused(sums, Opt(OptKind.SCAN, 1, 16), "the size, 40, is not a multiple")
+    refused(sums, Opt(OptKind.SCAN, 1, 5), "a power of two")
+    refused(kernels.running_sum(6, 32).sink, Opt(OptKind.SCAN, 1, 32), "nothing would be left")
+    refused(sums, Opt(OptKind.SCAN, 0, 2), "through which a value is carried")
+    refused(sums, Opt(OptKind.SCAN, 1, 8), "threads", NVPTX)
+    refused(kernels.matmul(12, 20, 8).sink, Opt(OptKind.SCAN, 2, 4), "through which a value is carried")
+    refused(kernels.scatter_add().sink, Opt(OptKind.SCAN, 0, 5), "through which a value is carried")
+    refused(kernels.recurrence().sink, Opt(OptKind.SCAN, 1, 7), "carried")
+    refused(apply(sums, [Opt(OptKind.VECTORIZE, 0, 2)], AVX512), Opt(OptKind.SCAN, 1, 8), "two ranges of lanes")
+    with scope(STRICT_FLOAT=1):
+        refused(sums, Opt(OptKind.SCAN, 1, 8), "order of the elements")
+        apply(kernels.running(Op.MAX, 3, 16, False).sink, [Opt(OptKind.SCAN, 1, 8)], AVX512)
 
 
 def in_reverse(size: int) -> UOp:

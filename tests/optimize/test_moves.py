@@ -39,6 +39,7 @@ def test_each_row_proposes_its_own_word_and_something_legal(kind: OptKind) -> No
         kernels.row_reduce,
         kernels.table_of_few,
         lambda: kernels.softmax(2, 256),
+        kernels.running_sum,
     )
     for sink in (*[make().sink for make in plain], lanes):
         for opts in moves.MOVES[kind](site(sink)):

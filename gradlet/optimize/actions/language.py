@@ -15,6 +15,7 @@ from gradlet.optimize.actions.parallel import parallel
 from gradlet.optimize.actions.prefetch import prefetch
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.actions.reorder import reorder
+from gradlet.optimize.actions.scan import reorders, scan
 from gradlet.optimize.actions.split import split
 from gradlet.optimize.actions.stage import stage
 from gradlet.optimize.actions.stream import stream
@@ -37,6 +38,7 @@ ACTIONS: Final[dict[OptKind, Action]] = {
     OptKind.STREAM: stream,
     OptKind.LOOKUP: lookup,
     OptKind.ONLINE: online,
+    OptKind.SCAN: scan,
     OptKind.REORDER: reorder,
     OptKind.PARALLEL: parallel,
     OptKind.ACCUMULATE: accumulate,
@@ -86,6 +88,8 @@ def apply_one(sink: UOp, opt: Opt, target: Target) -> UOp:
 def _changes_order(facts: KernelFacts, loop: UOp, opt: Opt) -> bool:
     """Whether an opt lets a reduction take its elements in another order, or in parts."""
     closing = [n for n in facts.reduces if loop in n.src[1:] and adds_in_order(n.arg.op, n.dtype)]
+    if opt.kind is OptKind.SCAN:
+        return reorders(facts, loop)
     if opt.kind is OptKind.REORDER:
         return any(len(n.src) > 2 for n in closing)
     in_parts = opt.kind in _IN_PARTS or opt.tail in (Tail.BALANCE, Tail.PEEL)
