@@ -19,7 +19,6 @@ SEGMENT_BYTES = 64 * 1024  # shorter segments are not far: a prefetcher begins a
 RESULT_SHARE = 4  # a result of more than one part in so many of the last cache goes past it
 MOST_ROWS_AHEAD = 16
 ROWS_AT_ONCE = 4  # that are reduced
-MOST_ROWS_AT_ONCE = 8  # where a pass over a row reduces it in several ways
 MAX_ROW_BODY = 600  # nodes in the copies of their body
 LONG_ROW = 2048  # bytes of rows that are taken far apart
 LEAST_ROW = 4096  # bytes of a row that is asked for as a whole
@@ -77,17 +76,13 @@ def walk_rows(facts: KernelFacts, plan: Plan) -> None:
     if not loads or any(plan.lanes.isdisjoint(a.ranges) for a in loads) or not all(is_fixed(r) for r in inner):
         return
     row = max(abs(facts.stride(a, rows) or 0) * a.param.dtype.itemsize for a in loads)
-    many = (
-        together(facts) > 1 and row * ROWS_AT_ONCE > plan.target.l1_bytes and size_bound(rows) >= 4 * MOST_ROWS_AT_ONCE
-    )
-    count = MOST_ROWS_AT_ONCE if many else ROWS_AT_ONCE
     body = sum(plan.copies(n) * (HEAVY_NODES if n.op in HEAVY else 1) for n in facts.order if facts.ranges[n])
-    if body * count > MAX_ROW_BODY or plan.tail(rows, count) not in (Tail.EXACT, Tail.SHIFT):
+    if body * ROWS_AT_ONCE > MAX_ROW_BODY or plan.tail(rows, ROWS_AT_ONCE) not in (Tail.EXACT, Tail.SHIFT):
         return
     if row >= LONG_ROW:
-        plan.unroll_far(rows, count)
+        plan.unroll_far(rows, ROWS_AT_ONCE)
     else:
-        plan.unroll(rows, count)
+        plan.unroll(rows, ROWS_AT_ONCE)
 
 
 def scan_lines(facts: KernelFacts, plan: Plan) -> None:

@@ -133,7 +133,8 @@ def _part(width: int, panel: int, room: int, threads: int) -> int:
     least = -(-width // max(room // panel * panel, 1))
     if least == 1 and width % panel:
         least = 2  # the second overlaps the first
-    counts = [n for n in (2 * threads, threads) if threads > 1 and least <= n <= width // MIN_WIDTH]
+    # Long runs of a row are worth more than parts to even out unequal speed.
+    counts = [n for n in (threads, 2 * threads) if threads > 1 and least <= n <= width // MIN_WIDTH]
     counts = (
         counts
         or [n for n in range(threads, 1, -1) if least <= n <= width // MIN_WIDTH]

@@ -65,7 +65,7 @@ def test_rows_that_no_tile_divides_are_balanced_and_columns_peeled() -> None:
 
 def test_threads_share_wide_parts_of_the_columns() -> None:
     opts = heuristic.choose(product(4, 8192, 4096).sink, AVX512)
-    assert of_kind(opts, OptKind.SPLIT)[0] == (1024, Tail.EXACT)
+    assert of_kind(opts, OptKind.SPLIT)[0] == (2048, Tail.EXACT)
     assert of_kind(opts, OptKind.PARALLEL) == [(0, Tail.EXACT)]
 
 
