@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from math import prod
 from typing import Any, Final, Self
@@ -17,6 +18,11 @@ from gradlet.tensor.core import LazyTensor
 from gradlet.tensor.nodes import place_of
 
 _MUCH_LARGER: Final = 4
+# How `struct` reads an element; it has no narrower floats.
+_FORMS: Final = {
+    "bool": "?", "int8": "b", "uint8": "B", "int16": "<h", "uint16": "<H", "int32": "<i", "uint32": "<I",
+    "int64": "<q", "uint64": "<Q", "float16": "<e", "float32": "<f", "float64": "<d",
+}  # fmt: skip
 _IN_PLACE: Final = 1 << Op.WRITE | 1 << Op.SCATTER
 
 
@@ -134,7 +140,20 @@ class Values(LazyTensor):
         """
         if self.numel() != 1:
             raise ShapeError(f"item: shape {self.shape} has {self.numel()} elements, not 1; use tolist() or index it")
-        return self.numpy().item()
+        number = self._number()
+        return self.numpy().item() if number is None else number
+
+    def _number(self) -> Any:
+        """The only element of a tensor that lies in memory, for types that Python reads itself; None for others."""
+        form = _FORMS.get(self.dtype.name)
+        if form is None:
+            return None
+        execute.refuse_in_capture("reading values", "return the tensor and read it outside")
+        self.realize()
+        base, steps = writes.strip(self.uop)
+        if base.arg.size != 1 or any(op is not Op.RESHAPE for op, _ in steps):
+            return None
+        return struct.unpack_from(form, buffer_of(base).memory())[0]
 
     def __bool__(self) -> bool:
         if self.numel() != 1:

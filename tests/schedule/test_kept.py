@@ -165,3 +165,15 @@ def test_a_second_process_does_without_the_compiler(tmp_path: Path) -> None:
     first, second = outputs
     assert first[:2] == second[:2]
     assert first[2] == "gradlet.codegen.pipeline gradlet.schedule.pipeline" and second[2] == ""
+
+
+def test_a_small_result_needs_neither_arrays_nor_llvm(tmp_path: Path) -> None:
+    code = "import sys; from gradlet import Tensor; print(Tensor([1, 2, 3]).sum().item(), *sys.modules)"
+    environment = {**os.environ, "CACHEDIR": str(tmp_path), "CACHE": "1"}
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        )
+        result, *modules = done.stdout.split()
+        assert result == "6"
+    assert not {"numpy", "llvmlite"} & set(modules)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gradlet import Tensor, dtypes
+from gradlet.base.dtype import DType
 from gradlet.base.errors import DTypeError, ShapeError
 
 
@@ -44,6 +45,18 @@ def test_data_is_a_shaped_memoryview() -> None:
     view = Tensor([[1, 2], [3, 4]]).data()
     assert view.shape == (2, 2)
     assert view.tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("dtype", [d for d in dtypes.all() if d is not dtypes.void], ids=str)
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.0, 3.5, -2.0, 1000.0, float("inf"), float("nan")])
+def test_item_is_what_numpy_reads(dtype: DType, value: float) -> None:
+    if not dtype.is_float and (value != value or value in (float("inf"), -2.0)):
+        value = 7.0
+    x = Tensor([1.0, value, 2.0]).cast(dtype).realize()
+    for one in (x[1], x[1:2], x[1].reshape(1, 1).contiguous(), x[1] + 0, x[:2].flip(0)[0]):
+        read, wanted = one.item(), one.numpy().item()
+        assert type(read) is type(wanted)
+        assert repr(read) == repr(wanted)
 
 
 def test_item() -> None:

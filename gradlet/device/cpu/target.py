@@ -9,7 +9,7 @@ from functools import cache
 
 from gradlet.base import settings
 from gradlet.base.errors import DeviceError
-from gradlet.device.cpu import facts
+from gradlet.device.cpu import facts, processor
 from gradlet.device.cpu.quota import quota_cores
 from gradlet.target.target import AVX2, AVX512, NEON, SSE, Target, by_name, scratch_of
 
@@ -85,12 +85,10 @@ def _with_dot8(target: Target) -> Target:
     wanted = _DOT8.get(target.name)
     if wanted is None:
         return target
-    from gradlet.device.common.llvm import binding
-
-    has = binding().get_host_cpu_features()
-    if not has.get(wanted[0]):
+    has = processor.features()
+    if wanted[0] not in has:
         return target
-    found = ",".join(f"+{feature}" for feature in wanted if has.get(feature))
+    found = ",".join(f"+{feature}" for feature in wanted if feature in has)
     return replace(target, features=f"{target.features},{found}".lstrip(","), dot8=True)
 
 
@@ -111,13 +109,11 @@ def runnable() -> tuple[str, ...]:
         return (NEON.name,)
     if machine not in ("x86_64", "amd64"):
         raise DeviceError(f"the CPU device has no target for processor {machine!r}; it knows x86-64 and AArch64")
-    from gradlet.device.common.llvm import binding
-
-    has = binding().get_host_cpu_features()
+    has = processor.features()
     names = [SSE.name]
-    if all(has.get(f) for f in _NEEDS_AVX2):
+    if has.issuperset(_NEEDS_AVX2):
         names.insert(0, AVX2.name)
-        if all(has.get(f) for f in _NEEDS_AVX512):
+        if has.issuperset(_NEEDS_AVX512):
             names.insert(0, AVX512.name)
     return tuple(names)
 
