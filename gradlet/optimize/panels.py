@@ -75,7 +75,8 @@ def plan_panels(facts: KernelFacts, plan: Plan, reduce: UOp, factors: tuple[UOp,
     outputs = [r for r in facts.loops if r in facts.ranges[reduce] and r.arg.kind is AxisKind.LOOP]
     plan.parallel_settled = parallel
     if parallel and cut.parts > 1:
-        plan.share(rows, -(-plan.size(rows) // cut.parts))
+        plan.block(rows, -(-plan.size(rows) // cut.parts), outputs[0])
+        plan.parallel(rows)
         plan.before(rows, columns)
     first = next(r for r in outputs if r is not columns)
     plan.block(columns, cut.panels * width, first)

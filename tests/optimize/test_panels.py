@@ -88,6 +88,23 @@ def test_every_layout_is_right(target: Target, turned: tuple[bool, bool]) -> Non
         assert OptKind.STAGE in [o.kind for o in program.opts]
 
 
+def turned_result(m: int, n: int, k: int) -> Kernel:
+    """`out[j, i]`: the result is contiguous along the rows of the left factor, which is the wide one then."""
+    b = kernels.Builder()
+    i, j, l = b.range(m), b.range(n), b.reduce_range(k)
+    total = b.reduce(Op.ADD, b.load(b.param(1, m * k), i * k + l) * b.load(b.param(2, k * n), l * n + j), l)
+    b.store(b.param(0, m * n), j * m + i, total)
+    a, c = kernels.random(m, k, seed=1), kernels.random(k, n, seed=2)
+    return Kernel(b.sink("turned"), [kernels.empty(n, m), a, c], {0: np.ascontiguousarray((a @ c).T)})
+
+
+@pytest.mark.parametrize("shape", [(40, 150, 17), (72, 66, 20), (33, 300, 16)])
+def test_a_result_that_is_turned(shape: tuple[int, int, int]) -> None:
+    for cores in (1, 2, 3):
+        program = check_linear(turned_result(*shape), machine(SSE, 5, shape[2], cores))
+        assert OptKind.STAGE in [o.kind for o in program.opts]
+
+
 def strided(m: int, n: int, k: int) -> Kernel:
     """`out[i, h, j] += ...` over two ranges of rows, with what was in `out` before: nothing may be computed twice."""
     b = kernels.Builder()
