@@ -385,9 +385,15 @@ class StageDetail(NamedTuple):
 
 
 class AccumulateDetail(NamedTuple):
-    """ACCUMULATE: in which order the sums lie in an array of the core, the slowest range first."""
+    """ACCUMULATE: where the sums wait, and what a block takes.
+
+    Attributes:
+        order: the ranges of an array of the core, the slowest first; without it, the sums wait in the output.
+        far: a block takes one element of each of as many long segments, which are walked side by side.
+    """
 
     order: tuple[int, ...] = ()
+    far: bool = False
 
 
 class PrefetchDetail(NamedTuple):

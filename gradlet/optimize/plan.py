@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gradlet.base.dtype import dtypes
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp, toposort
-from gradlet.ops.op import Op, Opt, OptKind, StageDetail, Tail
+from gradlet.ops.op import AccumulateDetail, Op, Opt, OptKind, StageDetail, Tail
 from gradlet.optimize.actions.pieces import Piece, pieces
 from gradlet.optimize.actions.repeats import may_repeat
 from gradlet.optimize.analysis import (
@@ -281,11 +281,12 @@ class Plan:
         if self._nest.index(Part(loop)) < max(places):
             self._move(Part(loop), max(places))
 
-    def accumulate(self, loop: UOp, amount: int, outputs: Sequence[UOp]) -> None:
+    def accumulate(self, loop: UOp, amount: int, outputs: Sequence[UOp], far: bool = False) -> None:
         """Sum blocks of a reduce range one after another, outside of all these output ranges. Comes before splits."""
         if loop in self._ordered:
             return
-        self.opts.append(Opt(OptKind.ACCUMULATE, self.number(loop), amount))
+        detail = AccumulateDetail(far=True) if far else None
+        self.opts.append(Opt(OptKind.ACCUMULATE, self.number(loop), amount, detail=detail))
         self._cut(loop, amount)
         self._move(Part(loop, BLOCKS), min(self._nest.index(Part(r)) for r in outputs))
         self._adds_up = True

@@ -55,9 +55,11 @@ def plan_thin(facts: KernelFacts, plan: Plan, found: Contraction, parallel: bool
     if rows is not None and _plan_panels(facts, plan, along, columns, rows, streams, parallel):
         return True
     tile_rows = -(-height // -(-height // TILE_ROWS))
-    plan.accumulate(along, streams, outputs)
+    shared = parallel and plan.target.cores > 1
+    # A vector goes with whole rows: far ones are streams that go on from row to row.
+    plan.accumulate(along, streams, outputs, far=rows is None and not shared)
     plan.parallel_settled = True
-    if parallel and plan.target.cores > 1:
+    if shared:
         _share_columns(plan, columns)
     plan.vectorize(columns, lanes)
     plan.unroll(columns, max(1, min(2, TILE_ROWS // 2 // tile_rows, plan.blocks(columns))))
@@ -175,10 +177,10 @@ def _streams(facts: KernelFacts, plan: Plan, found: Contraction) -> int:
 
 
 def _share_columns(plan: Plan, columns: UOp) -> None:
-    """Equal wide parts for the cores: one each, or two where they are wide enough."""
+    """Equal wide parts for the cores: one each, two where that makes them equal."""
     size, cores = plan.size(columns), plan.target.cores
     most = size // MIN_WIDTH
-    counts = [n for n in (2 * cores, cores) if n <= most] or list(range(min(cores, most), 1, -1))
+    counts = [n for n in (cores, 2 * cores) if n <= most] or list(range(min(cores, most), 1, -1))
     if counts:
         parts = next((n for n in counts if size % n == 0), counts[0])
         plan.share(columns, -(-size // parts))

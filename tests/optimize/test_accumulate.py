@@ -24,6 +24,8 @@ SCHEDULES = {
     "ACCUMULATE(range 2, 4, order=(3, 0, 4))",
     "tile": PANELS + ", VECTORIZE(range 7, 8), UNROLL(range 8, 2), UNROLL(range 6, 3), VECTORIZE(range 3, 8)",
     "guarded tile": PANELS + ", VECTORIZE(range 7, 4), UNROLL(range 6, 4, MASK), UNROLL(range 8, 3, MASK)",
+    "far elements": "ACCUMULATE(range 2, 4, far=1), REORDER(range 2, 0), VECTORIZE(range 2, 8), UNROLL(range 3, 4)",
+    "far elements in an array": "ACCUMULATE(range 2, 3, order=(0, 1), far=1)",
     "a copy of a factor": PANELS + ", STAGE(range 4, slot=2)",
 }  # fmt: skip
 

@@ -46,6 +46,15 @@ def test_few_rows_wait_in_panels_that_a_tile_adds_eight_rows_of_the_other_factor
     assert "UNROLL(range 7, 2)" in text and "UNROLL(range 6, 4)" in text and "PARALLEL" not in text
 
 
+def test_a_vector_meets_far_rows_unless_threads_share_them() -> None:
+    one = heuristic.choose(product(1, 4096, 4096).sink, AVX2, parallel=False)
+    assert opts_text(one[:1]) == "ACCUMULATE(range 1, 8, far=1)"
+    assert [o.amount for o in one if o.kind is OptKind.UNROLL] == [2, 8]
+    two = heuristic.choose(product(1, 4096, 4096).sink, replace(AVX2, cores=2))
+    assert opts_text(two[:1]) == "ACCUMULATE(range 1, 8)"
+    assert of_kind(two, OptKind.SPLIT) == [(2048, Tail.EXACT)]
+
+
 def test_the_array_of_sums_stays_in_the_second_cache() -> None:
     """Wider outputs go part by part, which one thread walks outside of the rows."""
     for cores in (1, 2):

@@ -4,6 +4,9 @@ The loop over the blocks can then stand outside of the output loops (`REORDER`):
 outputs while it is near. The first block starts from the neutral element. What is computed from the sum is computed in
 loops of its own, after the last block.
 
+With `far=1` a block takes one element of each of `amount` long segments: in a matrix these are rows that follow one
+another without a gap.
+
 `ACCUMULATE(range 2, 8, order=(3, 0, 4))` lets the sums of ranges 3, 0 and 4 wait in an array of the core, in that
 order, whose loops lie inside those of the blocks: outputs that are used together are near one another there, wherever
 their places in memory are. The blocks, the array's ranges and what is summed inside get the next free numbers, in this
@@ -37,7 +40,7 @@ def accumulate(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     blocks = UOp.const(dtypes.index, size // amount)
     outer = make_range(blocks, loop.arg.number, AxisKind.ORDERED)
     inner = make_range(UOp.const(dtypes.index, amount), facts.next_number(), AxisKind.REDUCE)
-    body = reduce.src[0].substitute({loop: outer * amount + inner})
+    body = reduce.src[0].substitute({loop: _element(opt, outer, inner)})
     ranges = tuple([inner if r is loop else r for r in reduce.src[1:]])
     partial = mk(Op.REDUCE, reduce.dtype, (body, *ranges), reduce.arg)
     store = access.node
@@ -83,7 +86,7 @@ def _in_array(facts: KernelFacts, loop: UOp, opt: Opt, order: tuple[int, ...], t
     blocks = make_range(UOp.const(dtypes.index, size // amount), number, AxisKind.ORDERED)
     fresh = [make_range(r.src[0], number + 1 + i, AxisKind.LOOP) for i, r in enumerate(inside)]
     rest = make_range(UOp.const(dtypes.index, amount), number + 1 + len(fresh), AxisKind.REDUCE)
-    body = reduce.src[0].substitute({loop: blocks * amount + rest, **dict(zip(inside, fresh, strict=True))})
+    body = reduce.src[0].substitute({loop: _element(opt, blocks, rest), **dict(zip(inside, fresh, strict=True))})
     partial = mk(Op.REDUCE, reduce.dtype, (body, *[rest if r is loop else r for r in reduce.src[1:]]), reduce.arg)
     local = mk(Op.LOCAL, reduce.dtype, (), LocalArg(next_local(facts), elements))
     place = element(fresh, sizes, sizes[-1])
@@ -95,6 +98,12 @@ def _in_array(facts: KernelFacts, loop: UOp, opt: Opt, order: tuple[int, ...], t
     filled = make_after(reduce.dtype, (local, store, blocks, *fresh))
     use = mk(Op.LOAD, reduce.dtype, (mk(Op.INDEX, reduce.dtype, (filled, element(inside, sizes, sizes[-1]))),))
     return facts.sink.substitute({reduce: use})
+
+
+def _element(opt: Opt, outer: UOp, inner: UOp) -> UOp:
+    """Which element of the range an iteration takes."""
+    far = isinstance(opt.detail, AccumulateDetail) and opt.detail.far
+    return inner * int(outer.src[0].arg) + outer if far else outer * opt.amount + inner
 
 
 def obstacle(facts: KernelFacts, loop: UOp) -> str | None:
