@@ -282,11 +282,18 @@ def separated(sink: UOp) -> Nest:
         if conflict is None:
             return found
         user, loop, place = conflict
-        fresh = renamed.get((loop, place))
-        if fresh is None:
-            fresh = make_range(loop.src[0], next_number(sink), loop.arg.kind)
-            renamed[loop, place] = fresh
-        sink = sink.substitute({user: _rename(user, loop, fresh)})
+        # Numbers say which loop stands inside of which: those inside of a renamed one get later numbers, too.
+        inside = [r for r in closed_by(user) if found.nesting(r) > found.nesting(loop)] if user.op in CLOSING else []
+        again = user
+        number = next_number(sink)
+        for old in (loop, *sorted(inside, key=found.nesting)):
+            fresh = renamed.get((old, place))
+            if fresh is None:
+                fresh = make_range(old.src[0], number, old.arg.kind)
+                renamed[old, place] = fresh
+                number += 1
+            again = _rename(again, old, fresh)
+        sink = sink.substitute({user: again})
     raise CompilerError(f"the loops of kernel {sink.arg.name} cannot be ordered")
 
 

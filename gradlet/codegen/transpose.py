@@ -33,15 +33,18 @@ def transpose_in_registers(sink: UOp) -> UOp:
     """Vectors whose lanes are gathered from rows side by side become columns of those rows."""
     order = kernel_order(sink)
     found: dict[_Lanes, dict[int, UOp]] = {}
+    twice: set[_Lanes] = set()
     for node in order:
         if node.op is Op.VECTORIZE and all(s.op is Op.LOAD for s in node.src) and not _is_broadcast(node):
             gathered = _lanes(node)
             if gathered is not None:
-                found.setdefault(gathered[0], {})[gathered[1]] = node
+                vectors = found.setdefault(gathered[0], {})
+                if vectors.setdefault(gathered[1], node) is not node:  # the same elements under another guard
+                    twice.add(gathered[0])
     new: dict[UOp, UOp] = {}
     for lanes, vectors in found.items():
         width = PIECE_BYTES // lanes.param.dtype.itemsize
-        if width < 2 or len(lanes.terms) % width:
+        if lanes in twice or width < 2 or len(lanes.terms) % width:
             continue
         begin = None
         for first in sorted(vectors):

@@ -187,6 +187,11 @@ def _source(factor: UOp) -> UOp:
     return factor.src[0] if factor.op is Op.EXPAND else factor
 
 
+def _strip_choices(target: Target) -> tuple[int, ...]:
+    """Vectors of channels that suit a tile of pixels, the best first."""
+    return (4, 3, 2, 1) if target.vector_registers >= 32 else (2, 3, 1)
+
+
 def _strip_vectors(target: Target) -> int:
     """Vectors of channels that a register tile takes, as in strips of matrix products."""
     return 4 if target.vector_registers >= 32 else 2
@@ -223,7 +228,8 @@ def _channels_last(
         return None
     (axis,) = wide
     count = source.shape[axis]
-    strip = next((n * lanes for n in (_strip_vectors(target), 1) if count % (n * lanes) == 0), 0)
+    wanted = _strip_choices(target) if last else (_strip_vectors(target), 1)
+    strip = next((n * lanes for n in wanted if count % (n * lanes) == 0), 0)
     if not strip:
         return None
     shape = source.shape

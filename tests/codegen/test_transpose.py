@@ -64,6 +64,23 @@ def test_a_border_of_zeros_is_masked_in_the_rows(target: Target) -> None:
 
 
 @TARGETS
+def test_elements_under_several_guards_are_no_columns(target: Target) -> None:
+    """Zeros between the elements: several copies load the same ones, each under a guard of its own."""
+    channels, size = 16, 12
+    b = kernels.Builder()
+    out, x = b.param(0, channels * size * 2), b.param(1, channels * size)
+    i, j = b.range(size * 2), b.range(channels)
+    b.store(out, i * channels + j, b.load(x, j * size + i // 2, (i % 2).eq(0)))
+    a = kernels.random(channels, size)
+    wanted = np.zeros((size * 2, channels), np.float32)
+    wanted[::2] = a.T
+    opts = (Opt(OptKind.VECTORIZE, 1, 8), Opt(OptKind.UNROLL, 0, 8))
+    kernel = kernels.Kernel(b.sink("apart"), [kernels.empty(size * 2, channels), a], {0: wanted})
+    check_linear(kernel, target, kernel.sink.replace(arg=KernelArg("apart", opts)))
+    check_linear(kernel, target)
+
+
+@TARGETS
 def test_neighbours_that_are_broadcast_are_no_rows(target: Target) -> None:
     """The weights of a filter's taps: each is broadcast from memory, which is one instruction."""
     opts = (Opt(OptKind.VECTORIZE, 1, 16), Opt(OptKind.UNROLL, 2, 8))

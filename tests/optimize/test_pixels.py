@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 
 from gradlet import Tensor
-from gradlet.codegen.pipeline import schedulable
+from gradlet.codegen.pipeline import lower, schedulable
+from gradlet.device.common.llvm import emit_assembly
 from gradlet.graph.node import UOp, toposort
-from gradlet.ops.op import Op, Opt, OptKind, Tail
+from gradlet.ops.op import KernelArg, Op, Opt, OptKind, Tail
 from gradlet.optimize import heuristic
 from gradlet.optimize.analysis import KernelFacts
+from gradlet.render.llvmir import render
+from gradlet.schedule.create import create_schedule
 from gradlet.schedule.pipeline import KernelCall
 from gradlet.target.target import AVX2, AVX512, Target
 
@@ -19,7 +24,7 @@ from gradlet.target.target import AVX2, AVX512, Target
 def product(image: tuple[int, ...], weight: tuple[int, ...], target: Target, **options: int) -> UOp:
     """The kernel of a convolution that multiplies, as its schedule finds it."""
     result = Tensor.empty(*image).conv2d(Tensor.empty(*weight), **options)
-    for call in result.schedule().calls:
+    for call in create_schedule([result.uop], lambda device: target).calls:
         if isinstance(call, KernelCall):
             for n in toposort((call.ast,)):
                 if n.op is Op.SINK and any(r.op is Op.REDUCE for r in toposort((n,))) and n.src[0].op is Op.STORE:
@@ -47,10 +52,28 @@ def test_rows_fill_the_tile(image: tuple[int, ...], weight: tuple[int, ...], row
     assert tile(opts) == [(2, Tail.EXACT), rows]
 
 
-def test_wider_registers_take_more_channels() -> None:
-    opts = heuristic.choose(product((1, 64, 56, 56), (64, 64, 3, 3), AVX512, padding=1), AVX512)
-    (lanes,) = [o.amount for o in opts if o.kind is OptKind.VECTORIZE]
-    assert lanes == 16
+@pytest.mark.parametrize(
+    ("target", "rows"), [(AVX2, [(2, Tail.EXACT), (6, Tail.BALANCE)]), (AVX512, [(4, Tail.EXACT), (6, Tail.BALANCE)])]
+)
+def test_tile_stays_in_registers(target: Target, rows: list[tuple[int, Tail]]) -> None:
+    """Sums are never put into memory and back inside of the loops: no vector is stored but results."""
+    kernel = product((1, 64, 8, 56), (64, 64, 3, 3), target, padding=1)
+    opts = heuristic.choose(kernel, target)
+    assert tile(opts) == rows
+    program = lower(kernel.replace(arg=KernelArg("product", opts)), target)
+    text = emit_assembly(render(program, target), target)
+    wide = "%zmm" if target is AVX512 else "%ymm"
+    spilled = [line for line in text.splitlines() if wide in line and "(%rsp)" in line]
+    assert not spilled
+
+
+def test_both_blocks_walk_the_sum_in_the_order_of_memory() -> None:
+    """The run of taps and channels is the innermost loop, of 3 * 64 iterations, in blocks of 6 and of 5 pixels."""
+    kernel = product((1, 64, 8, 56), (64, 64, 3, 3), AVX2, padding=1)
+    program = lower(kernel.replace(arg=KernelArg("product", heuristic.choose(kernel, AVX2))), AVX2)
+    loops = [n for n in program.uops if n.op in (Op.RANGE, Op.END)]
+    inner = [int(a.src[0].arg) for a, b in itertools.pairwise(loops) if a.op is Op.RANGE and b.op is Op.END]
+    assert inner == [192, 192]
 
 
 def nesting(image: tuple[int, ...], weight: tuple[int, ...]) -> list[int]:

@@ -182,13 +182,14 @@ def random_convolution(seed: int) -> tuple[tuple[int, ...], tuple[int, ...], dic
     rng = np.random.default_rng(seed)
     spatial = int(rng.choice([1, 2, 2, 2, 3]))
     groups = int(rng.choice([1, 1, 2, 4]))
-    inside, outside = groups * int(rng.integers(1, 5)), groups * int(rng.choice([1, 3, 8, 17]))
+    inside, outside = groups * int(rng.integers(1, 5)), groups * int(rng.choice([1, 3, 8, 16, 17, 24]))
     kernel = tuple([int(k) for k in rng.integers(1, 5, spatial)])
     options: dict[str, Any] = {"groups": groups}
     for name, low, high in (("stride", 1, 4), ("dilation", 1, 3), ("padding", 0, 3)):
         options[name] = tuple([int(n) for n in rng.integers(low, high, spatial)])
     reach = [d * (k - 1) + 1 for d, k in zip(options["dilation"], kernel, strict=True)]
-    sizes = tuple([int(r + rng.integers(0, 12 if spatial < 3 else 5)) for r in reach])
+    most = {1: 90, 2: 16, 3: 6}[spatial]
+    sizes = tuple([int(r + rng.integers(0, most)) for r in reach])
     return (int(rng.integers(1, 4)), inside, *sizes), (outside, inside // groups, *kernel), options
 
 
