@@ -16,6 +16,7 @@ from gradlet.optimize.analysis import Access, KernelFacts, range_size, size_boun
 from gradlet.optimize.plan import Plan
 
 MANY_BLOCKS = 32  # of which the last may overlap with the one before: that is little
+NEAR = 16  # elements of the image that all rows of a tile read, when they are taps
 LONG_RUN = 64  # iterations of a sum's innermost range that are worth a loop of their own
 
 
@@ -40,6 +41,10 @@ def plan_pixels(
     if any(range_size(r) is None for r in rows):
         return False
     vectors = size // lanes
+    near = _taps(facts, plan, reduce, rows)
+    if near is not None and _fits(plan, plan.size(near), vectors):
+        _plan_taps(facts, plan, vector, vectors, near, [r for r in rows if r is not near])
+        return True
     best, best_cost = None, math.inf
     for loop in sorted(rows, key=lambda r: -r.arg.number):
         for amount in range(1, min(plan.size(loop), plan.target.vector_registers) + 1):
@@ -64,6 +69,31 @@ def plan_pixels(
     inner = max(runs, key=lambda r: r.arg.number)
     taps = [r for r in runs if r is not inner]
     return plan.size(inner) >= LONG_RUN or not taps or _write_out(plan, taps, amount * vectors)
+
+
+def _taps(facts: KernelFacts, plan: Plan, reduce: UOp, rows: Sequence[UOp]) -> UOp | None:
+    """The range of rows whose iterations read neighbours: taps of a window, where pixels are summed."""
+    loads = [a for a in facts.accesses if not a.is_store and a.node in plan.below(reduce)]
+    for loop in sorted(rows, key=lambda r: -r.arg.number):
+        steps = [facts.stride(a, loop) for a in loads if loop in a.ranges]
+        near = all(step is not None and 0 < step * plan.size(loop) <= NEAR for step in steps)
+        if steps and near and plan.size(loop) > 1:
+            return loop
+    return None
+
+
+def _plan_taps(facts: KernelFacts, plan: Plan, vector: UOp, vectors: int, taps: UOp, others: Sequence[UOp]) -> None:
+    """A tile of all taps of a row: they read the same lines. The image's channels go by inside, a few at once."""
+    size = plan.size(taps)
+    inner = max(others, key=lambda r: (plan.size(r), r.arg.number))
+    outputs = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP]
+    if outputs[-1] is not inner:
+        plan.innermost(inner, outputs)
+    plan.vector_block(vector, plan.lanes_for(vector), vectors)
+    plan.unroll(taps, size)
+    count = plan.size(inner)
+    most = max(n for n in range(1, count + 1) if n == 1 or _fits(plan, n * size, vectors))
+    plan.unroll(inner, max(n for n in range(1, most + 1) if count % n == 0 or n == 1))
 
 
 def _place_strips(facts: KernelFacts, plan: Plan, reduce: UOp, strips: UOp, pixels: Sequence[UOp]) -> None:

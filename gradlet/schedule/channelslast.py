@@ -3,7 +3,8 @@
 A convolution's sum of products is stored with channels innermost (`convolution`). Adding a bias, an activation or
 another such image costs nothing while the sums are in registers, so the element-wise nodes above a sum move below its
 copy, up to the last one whose value is all that others need. A reduction over windows of such an image (pooling) is
-kept in the order of the image. Deep networks so run in one layout; results are views of it.
+kept in the order of the image. Deep networks so run in one layout; results are views of it. Where every channel is
+summed over its pixels (batch norm in training) pixels are wanted innermost: the value is copied back, while it is near.
 """
 
 from __future__ import annotations
@@ -66,6 +67,13 @@ def keep_channels_last(root: UOp, sums: frozenset[UOp]) -> UOp:
     laid: dict[UOp, Laid] = {}  # by old node
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        made = kept(node, src)
+        if made is not None and node in moved.summed:
+            laid.pop(node, None)
+            return mk(Op.CONTIGUOUS, made.dtype, (made,), None)
+        return made
+
+    def kept(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node in sums:
             stored = mk(node.op, node.dtype, src, node.arg)
             laid[node] = Laid(stored, ())
@@ -103,6 +111,7 @@ class _Clusters:
 
     Attributes:
         exits: the last node of each, with the value it begins with and its members in order.
+        summed: values in the order of a sum of which every channel is summed over its pixels.
     """
 
     def __init__(self, order: list[UOp], sums: frozenset[UOp]) -> None:
@@ -114,20 +123,61 @@ class _Clusters:
                 self.users.setdefault(source, []).append(node)
         self.place = {node: at for at, node in enumerate(order)}
         self.exits: dict[UOp, tuple[UOp, list[UOp]]] = {}
+        self.summed: set[UOp] = set()
         taken: set[UOp] = set()
         for node in order:
             if node in sums:
                 found = self.grow(node, taken)
+                last = self.begin(node)
                 if found is not None:
                     members = found[1]
-                    self.exits[members[-1]] = found
+                    last = members[-1]
+                    self.exits[last] = found
                     taken.update(members)
+                if last is not node and self.is_summed(last, self.channels(node)):
+                    self.summed.add(last)
 
-    def grow(self, stored: UOp, taken: set[UOp]) -> tuple[UOp, list[UOp]] | None:
-        """The largest cluster above a sum; None where nothing can move."""
+    def begin(self, stored: UOp) -> UOp:
+        """A sum in the order of axes that others want it in."""
         begin = stored
         while self.uses[begin] == 1 and self.users[begin][0].op in (Op.RESHAPE, Op.PERMUTE):
             begin = self.users[begin][0]
+        return begin
+
+    def channels(self, stored: UOp) -> int | None:
+        """The axis of `begin` that is the last one in memory."""
+        steps: list[UOp] = []
+        node = self.begin(stored)
+        while node is not stored:
+            steps.append(node)
+            node = node.src[0]
+        shape = self.begin(stored).shape
+        order = _axis_order(Laid(stored, tuple(steps)), len(shape))
+        return next((axis for axis in reversed(order or ()) if shape[axis] != 1), None)
+
+    def is_summed(self, value: UOp, channels: int | None) -> bool:
+        """Whether all pixels of each channel of a batch are summed, of a value or what has its order of axes."""
+        if channels is None:
+            return False
+        ahead, first = value.shape[: channels + 1], tuple(range(channels + 1))
+        pending, seen = [value], {value}
+        while pending:
+            node = pending.pop()
+            for user in self.users.get(node, ()):
+                if user.op is Op.REDUCE_AXES:
+                    axes = user.arg.axes
+                    if channels not in axes and axes[0] < channels and len(axes) > 1:
+                        return True
+                    continue
+                moves = user.op in MOVEMENT and (user.op is not Op.PERMUTE or user.arg.axes[: channels + 1] == first)
+                if (moves or user.op in ELEMENTWISE) and user.shape[: channels + 1] == ahead and user not in seen:
+                    seen.add(user)
+                    pending.append(user)
+        return False
+
+    def grow(self, stored: UOp, taken: set[UOp]) -> tuple[UOp, list[UOp]] | None:
+        """The largest cluster above a sum; None where nothing can move."""
+        begin = self.begin(stored)
         members: list[UOp] = [begin]
         closed = 0
         open_uses = self.uses[begin]

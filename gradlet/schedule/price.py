@@ -8,7 +8,7 @@ from math import prod
 from typing import Final
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import Op
+from gradlet.ops.op import MOVEMENT, SCALAR_LEAVES, Op
 from gradlet.schedule.alignment import aligned_atoms
 from gradlet.schedule.cells import MAX_EVALUATIONS, MAX_OPERANDS, MAX_STEPS, NOTHING, Atoms, Cell, ViewNames, view_of
 from gradlet.schedule.reasons import Reason
@@ -25,6 +25,8 @@ CONTRACTION_FRACTION: Final = 2
 ALONE: Final = 2
 # Partial results of so many elements each are a cut that stays.
 LONG: Final = 16
+# Windows of a pooling have at most so many places along a row.
+PLACES: Final = 4
 # Bytes of a result that may be written in any order.
 SMALL_RESULT: Final = 1 << 14
 # Steps that take nothing else into their kernel than what they read.
@@ -149,6 +151,11 @@ class Pricer:
             return Reason.CUT_REDUCTION
         if any(_transposed(a, b) for i, a in enumerate(stored) for b in stored[i + 1 :]):
             return Reason.TRANSPOSED
+        if any(c.reduce is not None for c in cells) and any(turned(c) is not None for c in stored):
+            return Reason.TURNED
+        if any(c.reduce is not None and c.points >= LONG * c.out_points for c in cells):  # lanes along an image's rows
+            if any(_is_pooled(a, b) for a in stored for b in stored if a is not b):
+                return Reason.TRANSPOSED
         contractions = [c for c in cells if c.contraction]
         if contractions:
             if len(contractions) > 1:
@@ -373,6 +380,24 @@ def _transposed(first: Cell, second: Cell) -> bool:
     if first.lane == second.lane or min(first.out_bytes, second.out_bytes) < SMALL_RESULT:
         return False
     return first.lane in second.kept and second.lane in first.kept
+
+
+def _is_pooled(image: Cell, windows: Cell) -> bool:
+    """Whether two large results are an image, with the few places in windows as its last loop, and its pooling."""
+    if image.lane is None or windows.lane not in image.kept or image.lane in windows.kept:
+        return False
+    return min(image.out_bytes, windows.out_bytes) >= SMALL_RESULT and 2 <= image.loops.get(image.lane, 0) <= PLACES
+
+
+def turned(cell: Cell) -> UOp | None:
+    """What a large result is a copy of in another order of memory, if it is one."""
+    node = cell.root
+    if node.op is not Op.CONTIGUOUS or cell.out_bytes < SMALL_RESULT:
+        return None
+    node, is_turned = node.src[0], False
+    while node.op in MOVEMENT:
+        node, is_turned = node.src[0], is_turned or node.op is Op.PERMUTE
+    return node if is_turned and node.op not in SCALAR_LEAVES else None
 
 
 def count_runs(

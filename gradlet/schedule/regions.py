@@ -19,7 +19,7 @@ from gradlet.schedule.alignment import aligned_atoms, overwritten_atoms
 from gradlet.schedule.cells import NOTHING, Atoms, Cell
 from gradlet.schedule.moves import root_of
 from gradlet.schedule.partition import Blocks, Cut
-from gradlet.schedule.price import PICO, Pricer
+from gradlet.schedule.price import PICO, Pricer, turned
 
 if TYPE_CHECKING:
     from gradlet.schedule.fuse import Kernel
@@ -196,10 +196,14 @@ class Planner:
         return found
 
     def lanes(self, kernels: Sequence[Kernel]) -> set[int]:
-        """The innermost loops of the large outputs."""
+        """The innermost loops of the large outputs, and those of what is copied to another order."""
         outputs = [c for k in kernels for c in k.stored]
         most = max(c.out_bytes for c in outputs)
-        return {c.lane for c in outputs if c.lane is not None and c.out_bytes >= max(SMALL_RESULT, most // 4)}
+        large = [c for c in outputs if c.out_bytes >= max(SMALL_RESULT, most // 4)]
+        found = {c.lane for c in large if c.lane is not None}
+        for source in filter(None, map(turned, large)):
+            found.update(atom for atom, _ in self.steps.axes.dims(source)[-1])
+        return found
 
     def nesting(self, kernels: Sequence[Kernel]) -> list[int]:
         """All output loops, in the order of the largest output first."""

@@ -102,3 +102,25 @@ def test_odd_sizes(shape: tuple[int, ...], stride: int) -> None:
     got = Tensor(x).conv2d(Tensor(w), padding=1, stride=stride).numpy()
     wanted = torch.nn.functional.conv2d(torch.from_numpy(x), torch.from_numpy(w), padding=1, stride=stride).numpy()
     np.testing.assert_allclose(got, wanted, atol=2e-4)
+
+
+def gradient(image: tuple[int, ...], weight: tuple[int, ...], target: Target) -> list[tuple[Opt, ...]]:
+    """The opts of the products in the gradient of a convolution's weight."""
+    x, w = Tensor.empty(*image), Tensor.empty(*weight)
+    (x.conv2d(w) * Tensor.empty(*x.conv2d(w).shape)).sum().backward()
+    assert w.grad is not None
+    found = []
+    for call in w.grad.schedule().calls:
+        for n in toposort((call.ast,)) if isinstance(call, KernelCall) else ():
+            if n.op is Op.SINK and n.src[0].op is Op.STORE:
+                kernel = schedulable(n, target)
+                if any(r.op is Op.REDUCE and r.src[0].op is Op.MUL for r in toposort((kernel,))):
+                    found.append(heuristic.choose(kernel, target))
+    return found
+
+
+@pytest.mark.parametrize(("taps", "rows"), [(5, [5]), (3, [3, 2])])
+def test_all_taps_of_a_row_are_rows_of_the_tile(taps: int, rows: list[int]) -> None:
+    """The gradient of the weight: taps read the same lines of the image; channels fill what is left of the tile."""
+    (opts,) = gradient((16, 32, 20, 20), (32, 32, taps, taps), AVX2)
+    assert [amount for amount, _ in tile(opts)] == [2, *rows]

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from gradlet import Tensor
+from gradlet.base.settings import scope
 from gradlet.codegen.divisions import cut_at_divisions
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import Op
@@ -129,3 +130,69 @@ def test_networks(name: str) -> None:
     got = NETWORKS[name](_Ours, Tensor(x), [Tensor(a) for a in arrays]).numpy()
     wanted = NETWORKS[name](_Theirs, torch.from_numpy(x), [torch.from_numpy(a) for a in arrays]).numpy()
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=2e-5)
+
+
+def normalised(x: Tensor) -> Tensor:
+    centred = x - x.mean((0, 2, 3), keepdim=True)
+    return centred / ((centred * centred).mean((0, 2, 3), keepdim=True) + 1e-5).sqrt()
+
+
+def test_channels_that_are_summed_have_their_pixels_side_by_side() -> None:
+    """Batch norm reads the convolution's result pixel by pixel: the copy back is no part of its kernels."""
+    summing = [
+        b for b in bodies(normalised(convolve(image(), 32)).relu())
+        if any(n.op is Op.REDUCE and n.src[0].op is not Op.MUL for n in toposort((b,)))
+    ]  # fmt: skip
+    assert summing
+    for body in summing:
+        facts = KernelFacts(cut_at_divisions(body))
+        along = {r for n in facts.reduces for r in n.src[1:]}
+        loads = [a for a in facts.accesses if not a.is_store and a.ranges & along]
+        assert loads
+        assert all(any(facts.stride(a, r) == 1 for r in along) for a in loads)
+
+
+def test_a_copy_for_the_next_convolution_is_apart_from_the_sums() -> None:
+    """Its channels are innermost, those of the sums outermost: in one kernel it would be written element by element."""
+    x = normalised(image(32, 8, 4))
+    for body in bodies(x.conv2d(Tensor.empty(64, 32, 3, 3), padding=1)):
+        order = toposort((body,))
+        summed = any(n.op is Op.REDUCE and n.src[0].op is not Op.MUL for n in order)
+        assert not (summed and len(body.src) > 3)
+        facts = KernelFacts(cut_at_divisions(body))
+        if summed:
+            big = [a for a in facts.accesses if a.is_store and a.param.arg.size >= 4 * 32 * 100]
+            assert not big
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strict", [0, 1])
+@pytest.mark.parametrize(
+    ("count", "channels", "size", "taps"), [(5, (3, 16, 32), 12, 3), (4, (8, 24, 16), 11, 5), (3, (1, 16, 48), 9, 3)]
+)
+def test_training_gradients(count: int, channels: tuple[int, int, int], size: int, taps: int, strict: int) -> None:
+    """Two convolutions with batch norm, relu and pooling between them: loss and all gradients against torch."""
+    rng = np.random.default_rng(count)
+    arrays = [rng.standard_normal((count, channels[0], size, size)).astype(np.float32)]
+    arrays += [rng.standard_normal((o, i, taps, taps)).astype(np.float32) * 0.2 for i, o in zip(channels, channels[1:])]
+
+    def loss(norm: Any, pool: Any, x: Any, first: Any, second: Any) -> Any:
+        y = pool(norm(x.conv2d(first, padding=1) if isinstance(x, Tensor) else F.conv2d(x, first, padding=1)).relu())
+        z = y.conv2d(second, padding=1) if isinstance(y, Tensor) else F.conv2d(y, second, padding=1)
+        return (norm(z).relu() * z).sum()
+
+    def norm(x: Any) -> Any:
+        centred = x - x.mean((0, 2, 3), keepdim=True)
+        return centred / ((centred * centred).mean((0, 2, 3), keepdim=True) + 1e-3).sqrt()
+
+    theirs = [torch.tensor(a, requires_grad=True) for a in arrays]
+    wanted = loss(norm, lambda t: F.max_pool2d(t, 2), *theirs)
+    wanted.backward()
+    with scope(STRICT_FLOAT=strict):
+        mine = [Tensor(a) for a in arrays]
+        got = loss(norm, lambda t: t.max_pool2d((2, 2)), *mine)
+        got.backward()
+        np.testing.assert_allclose(got.item(), wanted.item(), rtol=1e-3)
+        for one, other in zip(mine, theirs, strict=True):
+            expected = other.grad.numpy()  # type: ignore[union-attr]
+            np.testing.assert_allclose(one.grad.numpy(), expected, atol=2e-3 * np.abs(expected).max())
