@@ -99,12 +99,13 @@ def collected() -> Iterator[list[UOp]]:
             order.append(ast)
         return _Unrun(ast.arg.name)
 
-    before = execute.get_kernel
+    before = execute.get_kernel, execute.prepare_kernels
     execute.get_kernel = get_kernel  # type: ignore[assignment]
+    execute.prepare_kernels = lambda wanted: None
     try:
         yield order
     finally:
-        execute.get_kernel = before
+        execute.get_kernel, execute.prepare_kernels = before
 
 
 # ---- rows ---------------------------------------------------------------------------------------------------------

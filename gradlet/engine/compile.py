@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from gradlet.base import events, settings
 from gradlet.engine import programs, report
@@ -14,6 +16,9 @@ from gradlet.graph.node import UOp
 from gradlet.graph.program import AnyProgram
 from gradlet.runtime.buffer import Buffer
 from gradlet.runtime.device import Device
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 class Kernel(Protocol):
@@ -70,6 +75,8 @@ class InterpretedKernel:
 # Kernels by (graph, device, settings that change code). Equal kernels are the same node, so the look-up is by identity.
 _kernels: dict[tuple[Any, ...], Kernel] = {}
 KERNELS_KEPT = 8192
+# How often a thread that computes in Python lets others go on: one that waits for LLVM needs Python for moments only.
+SWITCH_SECONDS = 0.5e-3
 
 
 def get_kernel(ast: UOp, device: str) -> Kernel:
@@ -78,41 +85,106 @@ def get_kernel(ast: UOp, device: str) -> Kernel:
     found = _kernels.get(key)
     if found is None:
         found = build_kernel(ast, device)
-        while len(_kernels) >= KERNELS_KEPT:
-            del _kernels[next(iter(_kernels))]
-        _kernels[key] = found
+        _keep(key, found)
     return found
+
+
+def _keep(key: tuple[Any, ...], kernel: Kernel) -> None:
+    while len(_kernels) >= KERNELS_KEPT:
+        del _kernels[next(iter(_kernels))]
+    _kernels[key] = kernel
+
+
+def prepare_kernels(wanted: Iterable[tuple[UOp, str]]) -> None:
+    """Have the kernels for these graphs on these devices: LLVM works on one in a thread while the next is lowered.
+
+    One thread is as many as help, since llvmlite lets one at a time into LLVM. A single kernel, and on a single core
+    all of them, are left to be compiled when they run; so are searches, which have processes of their own.
+    """
+    settings_key = settings.codegen_key()
+    missing = [(ast, device) for ast, device in dict.fromkeys(wanted) if (ast, device, settings_key) not in _kernels]
+    if len(missing) < 2 or settings.BEAM or not all(_gains_by_threads(device) for _, device in missing):
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    assembler = ThreadPoolExecutor(1, "gradlet-llvm")
+    waiting: deque[tuple[tuple[Any, ...], _Begun]] = deque()
+    try:
+        with report.compiling(len(missing)) as show:
+            for number, (ast, device) in enumerate(missing, 1):
+                waiting.append(((ast, device, settings_key), _begin_kernel(ast, device, assembler.submit)))
+                while waiting and (number == len(missing) or waiting[0][1].is_ready()):
+                    key, begun = waiting.popleft()
+                    _keep(key, begun.finish())
+                    show(number - len(waiting))
+    finally:
+        assembler.shutdown(cancel_futures=True)
+        sys.setswitchinterval(interval)
+
+
+def _gains_by_threads(device: str) -> bool:
+    backend = Device[device]
+    return not getattr(backend, "interprets", False) and backend.target.cores > 1
+
+
+class _Begun(NamedTuple):
+    """A kernel that is lowered; its machine code may be in the works elsewhere."""
+
+    is_ready: Callable[[], bool]
+    finish: Callable[[], Kernel]
 
 
 def build_kernel(ast: UOp, device: str) -> Kernel:
     """A kernel, or a launch of several: recalled from disk, else compiled, showing what DEBUG asks for."""
+    return _begin_kernel(ast, device, None).finish()
+
+
+def _begin_kernel(ast: UOp, device: str, submit: Callable[..., Future[bytes]] | None) -> _Begun:
+    """Do what takes Python's attention. With `submit` the rest is started there, else `finish` does it."""
     backend: Any = Device[device]
     if settings.BEAM:
         from gradlet.engine import beam  # only a search pays for it
 
         ast = beam.scheduled(ast, device)
     if getattr(backend, "interprets", False):
-        return InterpretedKernel(ast.arg.name, 0, 0, ast, backend)
-    if not (settings.CACHE and getattr(backend, "recalls", False)):
-        linear = lower_kernel(ast, device)
-        report.show_lowering(ast, linear, backend)
-        program = backend.load(linear.name, backend.compile(linear), linear)
-        return CompiledKernel(linear.name, linear.flops, linear.bytes, ast, device, program)
-    entry = programs.entry_name(ast, backend.target)
-    record = programs.recall(entry) if settings.DEBUG < report.SHOWS_LOWERING else None
-    program = backend.recall(record.described) if record is not None else None
-    if record is not None and program is not None:
-        if events.active():
-            events.emit(events.CacheHit("disk", record.name))
-        return CompiledKernel(record.name, record.flops, record.bytes, ast, device, program)
+        interpreted = InterpretedKernel(ast.arg.name, 0, 0, ast, backend)
+        return _Begun(lambda: True, lambda: interpreted)
+    recalls = bool(settings.CACHE) and getattr(backend, "recalls", False)
+    entry = programs.entry_name(ast, backend.target) if recalls else ""
+    recalled = _recall(entry, ast, device) if recalls and settings.DEBUG < report.SHOWS_LOWERING else None
+    if recalled is not None:
+        return _Begun(lambda: True, lambda: recalled)
     linear = lower_kernel(ast, device)
     report.show_lowering(ast, linear, backend)
     source = backend.render(linear)
-    code = backend.assemble(source, linear.name)
-    record = programs.Record(linear.name, linear.flops, linear.bytes, backend.describe(source, linear))
-    programs.remember(entry, record)
-    program = backend.load(linear.name, code, linear)
-    return CompiledKernel(linear.name, linear.flops, linear.bytes, ast, device, program)
+    if submit is None:
+        future: Future[bytes] | None = None
+    else:
+        future = submit(backend.assemble, source, linear.name)
+
+    def finish() -> Kernel:
+        code = backend.assemble(source, linear.name) if future is None else future.result()
+        program = backend.load(linear.name, code, linear)
+        if entry:
+            described = backend.describe(source, linear)
+            programs.remember(entry, programs.Record(linear.name, linear.flops, linear.bytes, described))
+        return CompiledKernel(linear.name, linear.flops, linear.bytes, ast, device, program)
+
+    return _Begun(lambda: future is None or future.done(), finish)
+
+
+def _recall(entry: str, ast: UOp, device: str) -> Kernel | None:
+    """The kernel that some process compiled, None where the disk does not have all of it."""
+    backend: Any = Device[device]
+    record = programs.recall(entry)
+    program = backend.recall(record.described) if record is not None else None
+    if record is None or program is None:
+        return None
+    if events.active():
+        events.emit(events.CacheHit("disk", record.name))
+    return CompiledKernel(record.name, record.flops, record.bytes, ast, device, program)
 
 
 def lower_kernel(ast: UOp, device: str) -> AnyProgram:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from gradlet.base import events, settings
 from gradlet.base.errors import JitError
 from gradlet.engine import report
-from gradlet.engine.compile import get_kernel
+from gradlet.engine.compile import get_kernel, prepare_kernels
 from gradlet.graph.extents import HAS_LIMIT, extents, limit
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import MOVEMENT, Op
@@ -203,6 +203,8 @@ def run(plan: Schedule) -> None:
     wait = settings.DEBUG >= 2
     recorder = _thread.recorder
     bind_parts(plan.memory.arenas, plan.memory.places, {} if recorder is None else recorder.arenas)
+    if len(plan.calls) > 1:
+        prepare_kernels([(call.ast, call.device) for call in plan.calls if isinstance(call, KernelCall)])
     for call in plan.calls:
         if isinstance(call, KernelCall):
             values = [plan.values[v] for v in call.variables]

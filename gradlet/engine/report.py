@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from gradlet.schedule.explain import Explanation
 
 
+PROGRESS_SECONDS: Final = 2.0  # who waits longer wants to know for what
 SHOWS_LOWERING: Final = 3  # the least DEBUG that prints something of how a kernel is lowered
 
 _explained: Callable[[Explanation], None] | None = None
@@ -167,6 +169,36 @@ def ran_copy(destination: Buffer, source: Buffer) -> None:
         print(f"copy {source.device} -> {destination.device} {source.nbytes} bytes")
     if events.active():
         events.emit(events.Copied(source.device, destination.device, source.nbytes, None))
+
+
+@contextmanager
+def compiling(count: int) -> Iterator[Callable[[int], None]]:
+    """Show on a terminal how many kernels are compiled, from the moment when that takes long.
+
+    Yields:
+        What to tell how many there are.
+    """
+    begin = time.perf_counter()
+    status: Any = None
+
+    def show(done: int) -> None:
+        nonlocal status
+        if status is None and time.perf_counter() - begin < PROGRESS_SECONDS:
+            return
+        if status is None:
+            if sys.stderr is None or not sys.stderr.isatty():
+                return
+            from rich.console import Console
+
+            status = Console(stderr=True).status("")
+            status.start()
+        status.update(f"{done} of {count} kernels compiled")
+
+    try:
+        yield show
+    finally:
+        if status is not None:
+            status.stop()
 
 
 _device_shown = False

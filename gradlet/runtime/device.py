@@ -53,8 +53,7 @@ class Backend(Protocol):
     """One device, opened. A backend with `interprets = True` has `run(ast, buffers, values)` in place of `compile`.
 
     A backend with `recalls = True` keeps code on disk, and can run it again without the program it was made of: it has
-    `assemble(source, name)`, the second half of `compile`; `describe(source, program)`, the rest as plain data; and
-    `recall(described)`, a `Program` or None.
+    `describe(source, program)`, what belongs to the code as plain data, and `recall(described)`, a `Program` or None.
     """
 
     name: str
@@ -72,8 +71,11 @@ class Backend(Protocol):
     def render(self, program: AnyProgram) -> str:
         """Source text of a kernel or a launch."""
 
+    def assemble(self, source: str, name: str) -> bytes:
+        """Machine code of source text, from the disk cache where it has it. Any thread may ask."""
+
     def compile(self, program: AnyProgram) -> bytes:
-        """Machine code of a kernel or a launch, from the disk cache where it has it."""
+        """Machine code of a kernel or a launch: what `render` and `assemble` do."""
 
     def load(self, name: str, code: bytes, program: AnyProgram) -> Program:
         """Make machine code callable."""

@@ -87,7 +87,11 @@ class NullBackend:
 
     def compile(self, program: AnyProgram) -> bytes:
         """Assembly text of a kernel or a launch (PTX for `NULL:nvptx`)."""
-        return llvm.emit_assembly(self.render(program), self.target).encode()
+        return self.assemble(self.render(program), program.name)
+
+    def assemble(self, source: str, name: str) -> bytes:
+        """Assembly text of LLVM IR."""
+        return llvm.emit_assembly(source, self.target).encode()
 
     def load(self, name: str, code: bytes, program: AnyProgram) -> NullProgram:
         """Keep the code to look at."""
