@@ -11,7 +11,7 @@ from gradlet.base.errors import ArgumentError
 from gradlet.base.settings import Context
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import Op, VariableArg
-from gradlet.schedule import create, pipeline
+from gradlet.schedule import create
 from tests.schedule.helpers import (
     check,
     copy,
@@ -24,21 +24,6 @@ from tests.schedule.helpers import (
     tensor,
     write,
 )
-
-
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many schedules were made from scratch: one entry each."""
-    count: list[int] = []
-    make = pipeline.make_schedule
-
-    def counted(*arguments: object) -> object:
-        count.append(1)
-        return make(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(pipeline, "make_schedule", counted)
-    create._cache.entries.clear()
-    return count
 
 
 def update(rate: float) -> Callable[[], list[UOp]]:

@@ -71,21 +71,6 @@ PROGRAMS: list[Callable[[], list[UOp]]] = [
 NAMES = ["chain", "product", "update", "half_written", "copy", "scaled", "leaf", "parts"]
 
 
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many schedules were made from scratch: one entry each."""
-    count: list[int] = []
-    make = pipeline.make_schedule
-
-    def counted(*arguments: object) -> object:
-        count.append(1)
-        return make(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(pipeline, "make_schedule", counted)
-    create.forget_schedules()
-    return count
-
-
 @pytest.mark.parametrize("build", PROGRAMS, ids=NAMES)
 def test_a_kept_schedule_is_the_one_that_was_made(build, made: list[int]) -> None:
     shelf = Shelf()
