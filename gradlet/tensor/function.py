@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary, ref
 from gradlet.base.errors import JitError
 from gradlet.engine import execute
 from gradlet.engine.capture import CapturedProgram, CaptureRecorder
-from gradlet.graph.node import UOp, toposort
-from gradlet.ops.op import Op
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import MOVEMENT, Op
 from gradlet.runtime.buffer import buffer_of, new_buffer_node, protected
 from gradlet.tensor import random_state, symbolic
 from gradlet.tensor.guards import SIMPLE, Guards
@@ -196,7 +196,7 @@ class jit:
             arguments.add(name, kwargs[name])
         guards = Guards(self.function)
         tensors = [*arguments.tensors, *guards.tensors]
-        if tensors:
+        if any(execute.base_buffer(t.uop).op is not Op.BUFFER for t in tensors):
             Tensor.realize(*tensors)
         key = self._key(arguments, guards)
         capture = self.captures.get(key)
@@ -330,10 +330,10 @@ class jit:
         for update in capture.updates:
             tensor = update.tensor() if update.argument is None else arguments.tensors[update.argument]
             if tensor is not None:
-                tensor.uop = symbolic.rebound(update.node, arguments.bound).substitute(changes)
+                tensor.uop = _of_this_call(symbolic.rebound(update.node, arguments.bound), changes)
         return _map_nodes(
             capture.result,
-            lambda node: Tensor.of_node(symbolic.rebound(node, arguments.bound).substitute(changes)),
+            lambda node: Tensor.of_node(_of_this_call(symbolic.rebound(node, arguments.bound), changes)),
         )
 
     def _name(self) -> str:
@@ -397,6 +397,21 @@ def _map_tree(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
 
 def _map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
     return _map_tree(value, Tensor, change)
+
+
+def _of_this_call(node: UOp, changes: dict[UOp, UOp]) -> UOp:
+    """A graph of the capture on the buffers of this call: mostly a view or two of one of them."""
+    views: list[UOp] = []
+    base = node
+    while base.op in MOVEMENT and len(base.src) == 1:
+        views.append(base)
+        base = base.src[0]
+    if base.op is not Op.BUFFER:
+        return node.substitute(changes)
+    base = changes.get(base, base)
+    for view in reversed(views):
+        base = mk(view.op, view.dtype, (base,), view.arg)
+    return base
 
 
 def _map_nodes(value: Any, change: Callable[[UOp], Any]) -> Any:
