@@ -109,7 +109,10 @@ class Separation:
     def follower(self, reduce: UOp) -> UOp | None:
         """The combination of a reduction whose elements depend on known ones; None where no form is known."""
         source, op = reduce.src[0], reduce.arg.op
-        made = self._sum(reduce) if op is Op.ADD else self._selected(source, op) if op in (Op.MAX, Op.MIN) else None
+        if op is Op.ADD:
+            made = self._sum(reduce)
+        else:
+            made = (self._selected(source, op) or self._not_worse(source, op)) if op in (Op.MAX, Op.MIN) else None
         if made is not None:
             self.known[reduce] = Known()
         return made
@@ -150,6 +153,31 @@ class Separation:
         cut, other = self.cut, source.src[2]
         inside = element.where(cut.element(source.src[1]), other)
         return cut.combined(op, factor.where(cut.reduced(op, inside), other))
+
+    def _not_worse(self, source: UOp, op: Op) -> UOp | None:
+        """The best of the elements that are not beyond a known maximum or minimum; those that are give one constant.
+
+        No comparison with NaN is true, inside the block as in the whole row.
+        """
+        if source.op is not Op.WHERE or source.src[1].op is not Op.CONST or self.is_live(source.src[2]):
+            return None
+        condition, other, value = source.src
+        if condition.op is not Op.CMPLT:
+            return None
+        cut = self.cut
+        less, more = condition.src
+        for best_op, element, row in ((Op.MAX, less, more), (Op.MIN, more, less)):
+            best = self._best_of(element, row)
+            raw = self.known[best].raw if best is not None else None
+            if best is None or raw is None or best.arg.op is not best_op:
+                continue
+
+            def is_worse(one: UOp, than: UOp, is_max: bool = best_op is Op.MAX) -> UOp:
+                return mk(Op.CMPLT, dtypes.bool, (one, than) if is_max else (than, one), None)
+
+            inside = is_worse(cut.element(element), expand_to(raw, cut.full)).where(other, cut.element(value))
+            return cut.combined(op, is_worse(raw, cut.row(best)).where(other, cut.reduced(op, inside)))
+        return None
 
     # forms
     def form(self, node: UOp) -> Form | None:
@@ -411,17 +439,23 @@ class Separation:
     def _equal(self, node: UOp) -> Form | None:
         """`f == max f`: the block's maximum is the row's, and the element is the block's."""
         for value, row in (node.src, node.src[::-1]):
-            best = row.src[0] if row.op is Op.EXPAND else row
-            while best.op is Op.RESHAPE:
-                best = best.src[0]
-            known = self.known.get(best)
-            if row.op is not Op.EXPAND or known is None or known.raw is None or best.src[0] is not value:
+            best = self._best_of(value, row)
+            raw = self.known[best].raw if best is not None else None
+            if best is None or raw is None:
                 continue
-            if best.arg.op is Op.ADD or not self.cut.is_row(row.src[0]):
-                continue
-            inside = mk(Op.CMPEQ, dtypes.bool, (self.cut.element(value), expand_to(known.raw, self.cut.full)), None)
-            return Form((Term(mk(Op.CMPEQ, dtypes.bool, (known.raw, self.cut.row(best)), None), inside),))
+            inside = mk(Op.CMPEQ, dtypes.bool, (self.cut.element(value), expand_to(raw, self.cut.full)), None)
+            return Form((Term(mk(Op.CMPEQ, dtypes.bool, (raw, self.cut.row(best)), None), inside),))
         return None
+
+    def _best_of(self, value: UOp, row: UOp) -> UOp | None:
+        """The known maximum or minimum of `value` that `row` shows at every element, if that is what it shows."""
+        best = row.src[0] if row.op is Op.EXPAND else row
+        while best.op is Op.RESHAPE:
+            best = best.src[0]
+        known = self.known.get(best)
+        if row.op is not Op.EXPAND or known is None or known.raw is None or best.src[0] is not value:
+            return None
+        return best if best.arg.op is not Op.ADD and self.cut.is_row(row.src[0]) else None
 
     def _both(self, node: UOp, forms: Sequence[Form]) -> Form | None:
         """`f == max f` and another condition, or `f == max f or f is NaN`."""
