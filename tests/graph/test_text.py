@@ -51,6 +51,7 @@ ARGS = {
     ops.ShuffleArg: st.builds(ops.ShuffleArg, st.lists(st.integers(0, 9), max_size=4).map(tuple)),
     ops.StoreArg: st.builds(ops.StoreArg, st.booleans()),
     ops.PrefetchArg: st.builds(ops.PrefetchArg, st.integers(1, 3)),
+    ops.PrefixArg: st.builds(ops.PrefixArg, st.sampled_from([Op.ADD, Op.MAX]), st.booleans()),
     ops.AccArg: st.builds(ops.AccArg, st.integers(0, 99)),
     ops.SpecialArg: st.builds(ops.SpecialArg, NAME, st.integers(0, 99)),
     ops.KernelArg: st.builds(ops.KernelArg, NAME, st.none() | st.lists(OPT, max_size=3).map(tuple)),
