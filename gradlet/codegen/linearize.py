@@ -13,7 +13,7 @@ from gradlet.base.settings import STRICT_FLOAT
 from gradlet.codegen.loops import Nest, nest_of
 from gradlet.graph.node import UOp, mk, next_stamp, stamp_lock
 from gradlet.ops.op import AccArg, AxisKind, Op, identity_element
-from gradlet.optimize.analysis import affine, never_meet, use_counts
+from gradlet.optimize.analysis import Accesses, use_counts
 
 Context = UOp | None  # the innermost loop around something, None outside of all
 _MADE_ANEW: Final = 1 << Op.REDUCE | 1 << Op.CARRY | 1 << Op.NEXT | 1 << Op.AFTER
@@ -64,6 +64,7 @@ class _Accumulators:
         self.inside: set[UOp] = set()
         self.carried: dict[UOp, UOp] = {}  # ACC of a CARRY -> its UPDATE
         self.count = 0
+        self.accesses = Accesses()
         self.uses = use_counts(self.order)
 
     def run(self) -> _Program:
@@ -263,12 +264,12 @@ class _Accumulators:
                 for load in loads:
                     if load in needs[number]:
                         self._follow(store, load)
-                    elif _may_meet(store, load):
+                    elif self.accesses.may_meet(store, load):
                         later = not any(load in earlier for earlier in needs[:number])
                         self._follow(load, store) if later else self._follow(store, load)
                 for earlier in groups[:number]:
                     for other in earlier:
-                        if _may_meet(store, other):
+                        if self.accesses.may_meet(store, other):
                             self._follow(store, other)
 
     def _follow(self, node: UOp, earlier: UOp) -> None:
@@ -305,12 +306,6 @@ def _is_stored_value(node: UOp, stored: set[UOp]) -> bool:
     if node.op is Op.WHERE and node.src[2].op in (Op.CONST, Op.VECTORIZE):
         node = node.src[1]
     return node.op is Op.LOAD and node.src[0].src[0] in stored and not node.mask & _REDUCES
-
-
-def _may_meet(one: UOp, other: UOp) -> bool:
-    """Whether two accesses to one buffer may touch the same element."""
-    lanes = max(n.src[1].dtype.count if n.op is Op.STORE else n.dtype.count for n in (one, other))
-    return not never_meet(affine(one.src[0].src[1]), affine(other.src[0].src[1]), lanes)
 
 
 def _has_product(node: UOp) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain
@@ -225,22 +225,29 @@ def coefficient(form: Affine, loop: UOp, ranges: dict[UOp, frozenset[UOp]]) -> i
     return result
 
 
-def never_meet(one: Affine, other: Affine, lanes: int = 1) -> bool:
+Digits = tuple[tuple[int, int], tuple[int, int]] | None  # intervals of quotient and remainder by a stride
+
+
+def never_meet(
+    one: Affine, other: Affine, lanes: int = 1, digits: Callable[[Affine, int, int], Digits] | None = None
+) -> bool:
     """Whether two index expressions have no value in common, for any values of their ranges.
 
     For a stride that divides the larger coefficients of both, every value is `high * stride + low` in one way; then it
     is enough that the lows, or the highs, lie in intervals apart. The first `lanes` values after each count as well.
+    `digits` is for who asks often.
     """
+    digits = digits or _digits
     strides = {abs(factor) for form in (one, other) for factor in form.terms.values()} | {1 << 62}
     for stride in strides:
-        first, second = _digits(one, stride, lanes), _digits(other, stride, lanes)
+        first, second = digits(one, stride, lanes), digits(other, stride, lanes)
         if first is not None and second is not None:
             if any(a[1] < b[0] or b[1] < a[0] for a, b in zip(first, second, strict=True)):
                 return True
     return False
 
 
-def _digits(form: Affine, stride: int, lanes: int) -> tuple[tuple[int, int], tuple[int, int]] | None:
+def _digits(form: Affine, stride: int, lanes: int) -> Digits:
     """The intervals of quotient and remainder of an index by a stride, where no sum carries over."""
     high, rest = divmod(form.constant, stride)
     highs, lows = [high, high], [rest, rest + lanes - 1]
@@ -252,6 +259,31 @@ def _digits(form: Affine, stride: int, lanes: int) -> tuple[tuple[int, int], tup
     if lows[0] < 0 or lows[1] >= stride:
         return None
     return (highs[0], highs[1]), (lows[0], lows[1])
+
+
+class Accesses:
+    """Which LOADs and STOREs of one buffer may touch the same element; what is found out about each is kept."""
+
+    def __init__(self) -> None:
+        self._forms: dict[UOp, Affine] = {}
+        self._digits: dict[tuple[int, int, int], Digits] = {}
+
+    def may_meet(self, one: UOp, other: UOp) -> bool:
+        """Whether two accesses may touch the same element."""
+        lanes = max([n.src[1].dtype.count if n.op is _STORE else n.dtype.count for n in (one, other)])
+        return not never_meet(self._form(one), self._form(other), lanes, self._digits_of)
+
+    def _form(self, node: UOp) -> Affine:
+        found = self._forms.get(node)
+        if found is None:
+            found = self._forms[node] = affine(node.src[0].src[1])
+        return found
+
+    def _digits_of(self, form: Affine, stride: int, lanes: int) -> Digits:
+        key = (id(form), stride, lanes)  # the forms live as long as this
+        if key not in self._digits:
+            self._digits[key] = _digits(form, stride, lanes)
+        return self._digits[key]
 
 
 def divisor(node: UOp) -> int:
