@@ -224,15 +224,21 @@ class Nest:
             for other in self._waiting:
                 level = 0
                 for source in other.src:
-                    level = max(level, get(source, 0))
+                    below = get(source, 0)
+                    if below > level:
+                        level = below
                 if other.op in CLOSING and self.context(other) is parent:
                     level += 1
-                found[other] = level
+                if level:
+                    found[other] = level
             self._levels[parent] = found
         return found.get(node, 0)
 
-    def conflict(self) -> tuple[UOp, UOp, Place] | None:
-        """Place all loops. Returns (store or REDUCE, range, wanted place) where a range would need a second place."""
+    def conflict(self) -> tuple[list[UOp], UOp, Place] | None:
+        """Place all loops. Where a range would need a second place: who wants it there (stores, or REDUCEs), and where.
+
+        None of them is part of another one, which would want a later place.
+        """
         stores = [s for s in self.sink.src if self.ranges[s]]
         nests = {s: sorted(self.ranges[s], key=self.nesting) for s in stores}
         closing = [n for n in reversed(self.order) if n.op in CLOSING]
@@ -249,19 +255,26 @@ class Nest:
             for loop in nests[store]:
                 wanted = Place(parent, latest[parent, loop])
                 if self.places.setdefault(loop, wanted) != wanted:
-                    return store, loop, wanted
+                    return [store], loop, wanted
                 parent = loop
-        for node in closing:
+        for number, node in enumerate(closing):
             if any(r not in self.places for r in self.ranges[node]):
                 raise CompilerError(f"a {node.op.name} depends on a range that nothing runs over: {node}")
-            parent = self.context(node)
-            inside = [s for s in node.src if s.op is not Op.RANGE]
-            for loop in sorted(closed_by(node), key=self.nesting):
-                wanted = Place(parent, max(self.level(s, parent) for s in inside))
+            for loop, wanted in self._wanted(node):
                 if self.places.setdefault(loop, wanted) != wanted:
-                    return node, loop, wanted
-                parent = loop
+                    alike = [n for n in closing[number + 1 :] if loop in n.src and (loop, wanted) in self._wanted(n)]
+                    return [node, *alike], loop, wanted
         return None
+
+    def _wanted(self, node: UOp) -> list[tuple[UOp, Place]]:
+        """Where the ranges that a REDUCE or AFTER closes have to stand, outermost first."""
+        places: list[tuple[UOp, Place]] = []
+        parent = self.context(node)
+        inside = [s for s in node.src if s.op is not Op.RANGE]
+        for loop in sorted(closed_by(node), key=self.nesting):
+            places.append((loop, Place(parent, max([self.level(s, parent) for s in inside]))))
+            parent = loop
+        return places
 
 
 def separate(sink: UOp) -> UOp:
@@ -281,19 +294,24 @@ def separated(sink: UOp) -> Nest:
         conflict = found.conflict()
         if conflict is None:
             return found
-        user, loop, place = conflict
-        # Numbers say which loop stands inside of which: those inside of a renamed one get later numbers, too.
-        inside = [r for r in closed_by(user) if found.nesting(r) > found.nesting(loop)] if user.op in CLOSING else []
-        again = user
+        users, loop, place = conflict
         number = next_number(sink)
-        for old in (loop, *sorted(inside, key=found.nesting)):
-            fresh = renamed.get((old, place))
-            if fresh is None:
-                fresh = make_range(old.src[0], number, old.arg.kind)
-                renamed[old, place] = fresh
-                number += 1
-            again = _rename(again, old, fresh)
-        sink = sink.substitute({user: again})
+        replaced: dict[UOp, UOp] = {}
+        for user in users:
+            # Numbers say which loop stands inside of which: those inside of a renamed one get later numbers, too.
+            inside = (
+                [r for r in closed_by(user) if found.nesting(r) > found.nesting(loop)] if user.op in CLOSING else []
+            )
+            again = user
+            for old in (loop, *sorted(inside, key=found.nesting)):
+                fresh = renamed.get((old, place))
+                if fresh is None:
+                    fresh = make_range(old.src[0], number, old.arg.kind)
+                    renamed[old, place] = fresh
+                    number += 1
+                again = _rename(again, old, fresh)
+            replaced[user] = again
+        sink = sink.substitute(replaced)
     raise CompilerError(f"the loops of kernel {sink.arg.name} cannot be ordered")
 
 
@@ -329,5 +347,5 @@ def nest_of(sink: UOp, like: Nest | None = None) -> Nest:
     if found.places:
         return found
     if (conflict := found.conflict()) is not None:
-        raise CompilerError(f"range {conflict[1].arg.number} would need two loops at {conflict[0]}")
+        raise CompilerError(f"range {conflict[1].arg.number} would need two loops at {conflict[0][0]}")
     return found

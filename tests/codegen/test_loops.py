@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gradlet.base.errors import CompilerError
-from gradlet.codegen.loops import merge_adjacent, nest_of, separate
+from gradlet.codegen import loops
+from gradlet.codegen.expand import unroll
+from gradlet.codegen.loops import Nest, merge_adjacent, nest_of, separate
 from gradlet.codegen.pipeline import lower
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, Opt, OptKind
@@ -150,3 +152,21 @@ def test_what_a_block_stores_to_scratch_memory_shares_the_loops_of_its_other_sto
     program = lower(b.sink("block"), AVX512, parallel=False)
     sums = [n for n in program.uops if n.op is Op.RANGE and n.arg.kind is AxisKind.REDUCE]
     assert len(sums) == 1  # the product is computed once, not once for each store
+
+
+def test_all_that_wants_a_loop_at_one_place_gets_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    for rows in (2, 7):
+        kernel = kernels.softmax(rows, 50, same_range=True)
+        copies = unroll(apply(kernel.sink, (Opt(OptKind.UNROLL, 0, rows),), AVX512))
+        looked: list[UOp] = []
+
+        class Counted(Nest):
+            def __init__(self, sink: UOp, like: Nest | None = None, seen: list[UOp] = looked) -> None:
+                seen.append(sink)
+                super().__init__(sink, like)
+
+        monkeypatch.setattr(loops, "Nest", Counted)
+        check_kernel(kernel, separate(copies))
+        counts.append(len(looked))
+    assert counts[0] == counts[1] > 1
