@@ -10,10 +10,11 @@ from pathlib import Path
 
 @cache
 def fingerprint() -> str:
-    """A hash of the name, size and time of change of every source file of the package.
+    """A hash of the name, size and times of every source file of the package.
 
-    Nothing is read: asking takes a millisecond. A file that changes while the process runs does not count, as the
-    process goes on with what it loaded.
+    Nothing is read: asking takes a millisecond. The time when a file was last changed in any way counts too, which no
+    installer can set: some give all files one time of modification. A file that changes while the process runs does not
+    count, as the process goes on with what it loaded.
     """
     package = Path(__file__).parent.parent
     digest = hashlib.blake2b(digest_size=16)
@@ -24,5 +25,5 @@ def fingerprint() -> str:
                 path = os.path.join(folder, name)
                 status = os.stat(path)
                 place = os.path.relpath(path, package)
-                digest.update(f"{place} {status.st_size} {status.st_mtime_ns}\n".encode())
+                digest.update(f"{place} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
     return digest.hexdigest()
