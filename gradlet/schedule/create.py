@@ -57,14 +57,14 @@ def create_schedule(
         if found is not None:
             return found
         name = kept.entry_name(question, store) if store is not None and tell is None else ""
-        entry = kept.recall(name, store) if store is not None and name else None
+        entry = kept.recall(name, store, target_of) if store is not None and name else None
         if entry is not None:
             question.keep(entry)
             return question.bind(entry)
         made = _make(roots, target_of, live, (), default_device, tell)
         entry = question.remember(made)
         if store is not None and name and entry is not None:
-            kept.remember(name, entry, store)
+            kept.remember(name, entry, store, target_of)
         return made
 
 

@@ -7,6 +7,7 @@ The bytes are a pickle: they lie beside machine code in the user's own cache, an
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from gradlet.base.fingerprint import fingerprint
 from gradlet.graph.digest import text_of
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.schedule.cache import Entry, Question
+from gradlet.target.target import Target
 
 
 class Store(Protocol):
@@ -39,15 +41,26 @@ def entry_name(question: Question, store: Store) -> str:
     return store.key("schedule", text, *targets, fingerprint())
 
 
-def recall(name: str, store: Store) -> Entry | None:
-    """The entry that some process made, None when there is none."""
+def recall(name: str, store: Store, target_of: Callable[[str], Target]) -> Entry | None:
+    """The entry that some process made, None when there is none for what the devices are here.
+
+    The name holds the devices of a graph's buffers. Its kernels may run on others: constants have no buffer, copies go
+    to a device that had none yet.
+    """
     content = store.get(name)
-    return None if content is None else from_bytes(content)
+    if content is None:
+        return None
+    targets, entry = pickle.loads(content)
+    if any(target_of(device).text != text for device, text in targets):
+        return None
+    return from_bytes(entry)
 
 
-def remember(name: str, entry: Entry, store: Store) -> None:
+def remember(name: str, entry: Entry, store: Store, target_of: Callable[[str], Target]) -> None:
     """Keep an entry for other processes."""
-    store.put(name, to_bytes(entry))
+    devices = dict.fromkeys([call.device for call in entry.calls if call.ast is not None])
+    targets = [(device, target_of(device).text) for device in devices]
+    store.put(name, pickle.dumps((targets, to_bytes(entry)), pickle.HIGHEST_PROTOCOL))
 
 
 def to_bytes(entry: Entry) -> bytes:

@@ -19,7 +19,20 @@ from gradlet.graph.node import UOp
 from gradlet.schedule import create, kept, pipeline
 from gradlet.schedule.cache import ScheduleCache
 from gradlet.target.target import AVX2, AVX512, Target
-from tests.schedule.helpers import contents, contiguous, copy, matmul, run, shrink, target_of, tensor, total, write
+from tests.schedule.helpers import (
+    contents,
+    contiguous,
+    copy,
+    expand,
+    matmul,
+    reshape,
+    run,
+    shrink,
+    target_of,
+    tensor,
+    total,
+    write,
+)
 from tests.schedule.test_cache import bound, scaled, update
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,6 +127,27 @@ def test_names_hold_settings_targets_and_the_compiler(made: list[int], monkeypat
         assert [ask(), ask()] == [1, 0]
     monkeypatch.setattr(kept, "fingerprint", lambda: "another compiler")
     assert [ask(), ask()] == [1, 0]
+
+
+def test_devices_that_no_buffer_names_count_too(made: list[int]) -> None:
+    shelf = Shelf()
+
+    def constants() -> list[UOp]:
+        return [contiguous(expand(reshape(UOp.const(dtypes.float32, 3), 1, 1), 64, 64))]
+
+    def copied() -> list[UOp]:
+        return [copy(tensor(4, 4), "OTHER") * 2.0]
+
+    def ask(build: Callable[[], list[UOp]], target: Target, elsewhere: Target) -> int:
+        create.forget_schedules()
+        before = len(made)
+        create.create_schedule(build(), lambda device: elsewhere if device == "OTHER" else target, store=shelf)
+        return len(made) - before
+
+    fewer = replace(AVX2, cores=2)
+    assert [ask(constants, AVX2, AVX2), ask(constants, AVX2, AVX2), ask(constants, fewer, AVX2)] == [1, 0, 1]
+    assert [ask(copied, AVX2, AVX2), ask(copied, AVX2, AVX2), ask(copied, AVX2, fewer)] == [1, 0, 1]
+    assert ask(copied, AVX2, fewer) == 0
 
 
 def test_an_explanation_is_never_left_out(made: list[int]) -> None:
