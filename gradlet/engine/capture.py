@@ -5,17 +5,17 @@ Capture says what to run; it knows nothing of the function that was traced (`ten
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
-from gradlet.base import settings
 from gradlet.base.errors import JitError
-from gradlet.engine import execute, report
 from gradlet.engine.compile import Kernel, get_kernel
 from gradlet.engine.execute import Recorder
+from gradlet.engine.replay import Runner
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
-from gradlet.runtime.buffer import Buffer, buffer_of, new_buffer_node
+from gradlet.runtime.buffer import Buffer, new_buffer_node
 from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
 
 
@@ -40,6 +40,8 @@ class CapturedProgram:
         slot_of: the reverse.
         produced: slots whose memory was allocated by the capture (intermediates and outputs).
         values: value of every variable during capture.
+        temporary: slots whose values nobody sees between two calls, nor after the last.
+        idle: what replayed the program before and does not now.
     """
 
     calls: list[CapturedCall] = field(default_factory=list)
@@ -47,6 +49,9 @@ class CapturedProgram:
     slot_of: dict[UOp, int] = field(default_factory=dict)
     produced: set[int] = field(default_factory=set)
     values: dict[UOp, int] = field(default_factory=dict)
+    temporary: set[int] = field(default_factory=set)
+    idle: list[Runner] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=count)
 
     def slot(self, node: UOp) -> int:
         """The slot of a BUFFER node, new if it has none yet."""
@@ -58,17 +63,21 @@ class CapturedProgram:
 
     def replay(self, replaced: dict[int, UOp], values: dict[UOp, int]) -> None:
         """Run all launches, with some slots holding other buffers and some variables other values."""
-        buffers: list[Buffer] = [buffer_of(n) for n in self.nodes]
-        for slot, node in replaced.items():
-            buffers[slot] = buffer_of(node)
-        wait = settings.DEBUG >= 2
-        for call in self.calls:
-            launch = [buffers[s] for s in call.slots]
-            if call.kernel is None:
-                execute.copy(launch[0], launch[1])
-                continue
-            seconds = call.kernel.run(launch, [values[v] for v in call.variables], wait)
-            report.ran_kernel(call.device, call.kernel, launch, seconds)
+        runner = self.take_runner()
+        try:
+            runner.run(replaced, values)
+        finally:
+            self.idle.append(runner)
+
+    def take_runner(self) -> Runner:
+        """What replays the program, for this thread alone until it is put back into `idle`."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            pass
+        # The first one has the memory of the capture; others, for threads that replay at the same time, have their own.
+        own = {} if next(self._numbers) == 0 else {slot: _like(self.nodes[slot]) for slot in self.temporary}
+        return Runner(self, own)
 
     def fresh_buffer(self, slot: int) -> UOp:
         """A new BUFFER node like the one this slot held."""
@@ -107,3 +116,8 @@ class CaptureRecorder(Recorder):
         if new and not self._is_known(node):
             self.program.produced.add(slot)
         return slot
+
+
+def _like(node: UOp) -> Buffer:
+    """New memory like that of a BUFFER node."""
+    return Buffer(node.arg.device, node.dtype, node.arg.size)

@@ -33,6 +33,9 @@ class Kernel(Protocol):
     @property
     def bytes(self) -> int: ...
 
+    @property
+    def ast(self) -> UOp: ...
+
     def run(self, buffers: Sequence[Buffer], values: Sequence[int], wait: bool) -> float | None:
         """Launch; with `wait` return the seconds it took."""
 

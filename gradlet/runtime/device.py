@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from gradlet.base import settings
 from gradlet.base.errors import DeviceError
@@ -49,11 +49,39 @@ class Program(Protocol):
         """Launch on these buffers (by slot) and variable values; with `wait`, return the seconds it took."""
 
 
+class GraphLaunch(NamedTuple):
+    """One launch of a graph.
+
+    Attributes:
+        program: what is launched; a program of the backend that makes the graph.
+        words: for each address and then each value that it takes, which of the graph's words that is.
+    """
+
+    program: Any
+    words: tuple[int, ...]
+
+
+class LaunchGraph(Protocol):
+    """Launches of one device in a fixed order, run as one. One thread at a time may write its words and run it.
+
+    Attributes:
+        words: addresses of buffers and values of variables, 64-bit integers; a run uses what they are when it begins.
+    """
+
+    words: memoryview
+
+    def run(self) -> None:
+        """Launch everything."""
+
+
 class Backend(Protocol):
     """One device, opened. A backend with `interprets = True` has `run(ast, buffers, values)` in place of `compile`.
 
     A backend with `recalls = True` keeps code on disk, and can run it again without the program it was made of: it has
     `describe(source, program)`, what belongs to the code as plain data, and `recall(described)`, a `Program` or None.
+
+    A backend with `graphs = True` has `graph(launches, words)`, a `LaunchGraph` of `GraphLaunch`es over so many words.
+    Launches on other devices are replayed one by one.
     """
 
     name: str

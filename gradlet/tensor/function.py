@@ -290,6 +290,7 @@ class jit:
         shown = [execute.base_buffer(t.uop) for t in _tensors_in(result)]
         shown += [execute.base_buffer(u.node) for u in updates]
         outputs = tuple(dict.fromkeys(s for n in shown if (s := program.slot_of.get(n)) in program.produced))
+        program.temporary = _temporary(program, outputs)
         in_place = tuple(sorted(written - program.produced))
         kernels = sum(call.kernel is not None for call in program.calls)
         draws = random_state.draws() - draw_start
@@ -464,6 +465,17 @@ def _was_there(tensor: Tensor, before: dict[int, Any]) -> bool:
 def _depends(tensor: Tensor, program: CapturedProgram) -> bool:
     """Whether the tensor's value would change with a replay: its graph reads a buffer of the program."""
     return any(n.op is Op.BUFFER and n in program.slot_of for n in toposort((tensor.uop,)))
+
+
+def _temporary(program: CapturedProgram, outputs: Sequence[int]) -> set[int]:
+    """The slots that are written first in every call, and that no tensor reads."""
+    seen = {program.slot_of.get(n) for n in toposort([t.uop for t in Tensor.all_live()]) if n.op is Op.BUFFER}
+    found: set[int] = set()
+    touched: set[int] = set()
+    for call in program.calls:
+        found.update({call.slots[w] for w in call.written} - touched)
+        touched.update(call.slots)
+    return (found & program.produced) - seen - set(outputs)
 
 
 def _current_states(capture: Capture, arguments: Arguments) -> dict[int, UOp] | None:

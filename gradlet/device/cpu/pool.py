@@ -375,7 +375,8 @@ class Pool:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self.threads = self.workers + 1
         # run(address of a stage's words), run_stages(address of a launch's): see HEADER_WORDS
-        self.run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._code.addresses["pool_run"])
+        self.run_address = self._code.addresses["pool_run"]
+        self.run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.run_address)
         self.run_stages = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._code.addresses["pool_run_stages"])
 
 

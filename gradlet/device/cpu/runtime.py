@@ -2,142 +2,29 @@
 
 from __future__ import annotations
 
-import ctypes
-import struct
-import time
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
-from gradlet.base import events, settings
+from gradlet.base import events
 from gradlet.device.common import llvm
 from gradlet.device.common.hostmemory import HostAllocator
 from gradlet.device.cpu import pool
+from gradlet.device.cpu.graph import CpuGraph
 from gradlet.device.cpu.image import MAGIC, image_of
 from gradlet.device.cpu.jit import Loaded, load
-from gradlet.device.cpu.parts import Segment, cut
+from gradlet.device.cpu.launching import CpuProgram
 from gradlet.device.cpu.plan import LaunchPlan, launch_plan, plan_from
-from gradlet.device.cpu.target import host_target, usable_cores
+from gradlet.device.cpu.target import host_target
 from gradlet.graph.program import AnyProgram
 from gradlet.runtime import diskcache
-from gradlet.runtime.buffer import Buffer
+from gradlet.runtime.device import GraphLaunch
 from gradlet.target.target import Target
-
-# A stage shorter than this runs on the calling thread: handing work over costs about a microsecond, waking a sleeping
-# worker about thirty.
-INLINE_SECONDS: Final = 5e-6
-# Parts for each thread: more even out uneven cores, fewer cost less.
-PARTS_PER_THREAD: Final = 4
-
-
-class _Stage:
-    """One function of a program that threads can share: how its blocks are cut into parts."""
-
-    def __init__(self, address: int, segments: Sequence[Segment]) -> None:
-        self.address = address
-        self.segments = segments
-        self.blocks = sum(s.blocks for s in segments)
-        self.seconds = sum(s.blocks * s.seconds for s in segments)
-        self.is_small = self.blocks <= 1 or self.seconds < INLINE_SECONDS or not pool.is_supported()
-        # Memory that launches read while they run; what was cut once is kept.
-        self._bounds: dict[int, ctypes.Array[ctypes.c_int64]] = {}
-
-    def words(self, table: int, threads: int) -> tuple[int, ...]:
-        """What the pool has to know: see pool.HEADER_WORDS."""
-        if self.is_small:
-            return self.address, self.blocks, 1, 0, table
-        by_work = max(2, int(self.seconds / INLINE_SECONDS))
-        parts = min(self.blocks, PARTS_PER_THREAD * threads, by_work)
-        if len(self.segments) == 1:
-            return self.address, self.blocks, parts, 0, table
-        found = self._bounds.get(parts)
-        if found is None:
-            places = [place for part in cut(self.segments, parts) for place in part]
-            found = self._bounds.setdefault(parts, (ctypes.c_int64 * len(places))(*places))
-        return self.address, self.blocks, len(found) // 2, ctypes.addressof(found), table
-
-
-class _Words:
-    """Memory of one launch: the pool's words, then the table of addresses and values."""
-
-    def __init__(self, stages: Sequence[_Stage], count: int) -> None:
-        self.header_bytes = 8 * (1 + pool.HEADER_WORDS * len(stages))
-        self.memory = ctypes.create_string_buffer(self.header_bytes + 8 * count)
-        self.address = ctypes.addressof(self.memory)
-        self.table = self.address + self.header_bytes
-        self._stages = stages
-        self._threads = 0
-
-    def cut_for(self, threads: int) -> None:
-        """Make the parts as many threads need."""
-        if self._threads != threads:
-            words = [len(self._stages), *[w for stage in self._stages for w in stage.words(self.table, threads)]]
-            struct.pack_into(f"<{len(words)}q", self.memory, 0, *words)
-            self._threads = threads
-
-
-class CpuProgram:
-    """A loaded kernel, or a launch of several. Calling it runs it to its end."""
-
-    def __init__(self, loaded: Loaded, plan: LaunchPlan) -> None:
-        self._loaded = loaded  # the code lives as long as this
-        self._grid = plan.grid
-        # This runs all blocks of all stages.
-        address = loaded.addresses[plan.name]
-        self._function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
-        self._stages = [
-            _Stage(loaded.addresses[name], segments) for name, segments in zip(plan.stages, plan.segments, strict=True)
-        ]
-        self._is_small = all(stage.is_small for stage in self._stages)
-        self._count = plan.words
-        self._pack = struct.Struct(f"<{self._count}q").pack_into
-        # Each launch takes words nobody else uses: several Python threads may run the same kernel.
-        self._idle: list[_Words] = []
-
-    def __call__(self, buffers: Sequence[Buffer], values: Sequence[int], wait: bool = False) -> float | None:
-        if wait:
-            start = time.perf_counter()
-            self._launch(buffers, values)
-            return time.perf_counter() - start
-        self._launch(buffers, values)
-        return None
-
-    def _launch(self, buffers: Sequence[Buffer], values: Sequence[int]) -> None:
-        try:
-            words = self._idle.pop()
-        except IndexError:
-            words = _Words(self._stages, self._count)
-        self._pack(words.memory, words.header_bytes, *[b.address for b in buffers], *values)
-        if self._is_small:
-            self._function(words.table, 0, self._grid)
-        else:
-            self._launch_parallel(words)
-        self._idle.append(words)
-
-    def _launch_parallel(self, words: _Words) -> None:
-        threads = thread_count()
-        if threads == 1:
-            self._function(words.table, 0, self._grid)
-        else:
-            words.cut_for(threads)
-            pool.pool_of(threads).run_stages(words.address)
 
 
 def link(code: bytes, plan: LaunchPlan) -> Loaded:
     """The functions of a kernel or a launch, in this process."""
     return load(code, plan.functions, plan.entries)
-
-
-_thread_count: dict[int, int] = {}
-
-
-def thread_count() -> int:
-    """Threads a parallel kernel runs on. The cores of the process are looked up once for each value of NUM_THREADS."""
-    asked: int = settings.NUM_THREADS.value
-    found = _thread_count.get(asked)
-    if found is None:
-        found = _thread_count[asked] = usable_cores()
-    return found
 
 
 class CpuBackend:
@@ -203,6 +90,15 @@ class CpuBackend:
             return None
         plan = plan_from(fields)
         return CpuProgram(link(code, plan), plan)
+
+    @property
+    def graphs(self) -> bool:
+        """Whether launches can be run as one: where there is a pool, whose code walks them."""
+        return pool.is_supported()
+
+    def graph(self, launches: Sequence[GraphLaunch], words: int) -> CpuGraph:
+        """Launches that run as one native call."""
+        return CpuGraph(launches, words)
 
 
 def open_backend(name: str) -> CpuBackend:

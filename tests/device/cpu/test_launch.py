@@ -10,7 +10,7 @@ import pytest
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.base.settings import scope
-from gradlet.device.cpu import runtime
+from gradlet.device.cpu import launching, runtime
 from gradlet.engine.compile import build_kernel
 from gradlet.ops.op import BodyUse
 from gradlet.runtime.buffer import Buffer
@@ -39,7 +39,7 @@ def contents(case: Launch, buffers: list[Buffer]) -> list[np.ndarray]:
 @pytest.mark.parametrize("make", launches.ALL, ids=launches.names())
 def test_launches(make, threads, eager, monkeypatch) -> None:
     if eager:  # every stage of more than one block goes to the pool
-        monkeypatch.setattr(runtime, "INLINE_SECONDS", 1e-12)
+        monkeypatch.setattr(launching, "INLINE_SECONDS", 1e-12)
     case = make()
     with scope(NUM_THREADS=threads):
         kernel = build_kernel(case.sink, "CPU")
@@ -49,7 +49,7 @@ def test_launches(make, threads, eager, monkeypatch) -> None:
 
 
 def test_several_python_threads_run_one_launch_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "INLINE_SECONDS", 1e-12)
+    monkeypatch.setattr(launching, "INLINE_SECONDS", 1e-12)
     case = launches.attention(16, 32, 48, 16)
     with scope(NUM_THREADS=2):
         kernel = build_kernel(case.sink, "CPU")
@@ -101,7 +101,7 @@ def test_a_tail_stays_on_the_calling_thread() -> None:
     case = launches.sum_with_tail(4_000_000, 512)
     with scope(NUM_THREADS=2):
         program = build_kernel(case.sink, "CPU").program
-        partial, tail = (stage.words(0, 2) for stage in program._stages)
+        partial, tail = (stage.words(0, 2) for stage in program.stages)
     assert partial[2] > 1 and tail[1:4] == (1, 1, 0)
 
 
@@ -113,7 +113,7 @@ def test_parts_follow_the_number_of_threads() -> None:
         with scope(NUM_THREADS=threads):
             kernel.run(buffers, (), False)
             launches.compare(case, contents(case, buffers))
-    [stage] = kernel.program._stages
+    [stage] = kernel.program.stages
     assert stage.words(0, 2)[2] < stage.words(0, 8)[2]
 
 
