@@ -5,17 +5,18 @@ Capture says what to run; it knows nothing of the function that was traced (`ten
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
 from gradlet.base.errors import JitError
 from gradlet.engine.compile import Kernel, get_kernel
 from gradlet.engine.execute import Recorder
+from gradlet.engine.prologue import Prologue, find_settled
 from gradlet.engine.replay import Runner
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
-from gradlet.runtime.buffer import Buffer, new_buffer_node
+from gradlet.runtime.buffer import Buffer, buffer_of, new_buffer_node
 from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
 
 
@@ -28,6 +29,11 @@ class CapturedCall:
     slots: tuple[int, ...]
     variables: tuple[UOp, ...]
     written: tuple[int, ...]
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it does the same at every call: a kernel without variables."""
+        return self.kernel is not None and not self.variables
 
 
 @dataclass
@@ -42,6 +48,8 @@ class CapturedProgram:
         values: value of every variable during capture.
         temporary: slots whose values nobody sees between two calls, nor after the last.
         idle: what replayed the program before and does not now.
+        prologue: launches that run once for the values of the weights, if there are any: `settle` looks.
+        in_place: slots with memory of others that are written.
     """
 
     calls: list[CapturedCall] = field(default_factory=list)
@@ -51,6 +59,8 @@ class CapturedProgram:
     values: dict[UOp, int] = field(default_factory=dict)
     temporary: set[int] = field(default_factory=set)
     idle: list[Runner] = field(default_factory=list)
+    prologue: Prologue | None = None
+    in_place: tuple[int, ...] = ()
     _numbers: Iterator[int] = field(default_factory=count)
 
     def slot(self, node: UOp) -> int:
@@ -61,8 +71,40 @@ class CapturedProgram:
             self.nodes.append(node)
         return found
 
+    def settle(self, moving: Collection[int]) -> None:
+        """Find the launches that need not run at every call. `moving`: slots that are other memory at every call."""
+        self.in_place = tuple(sorted({c.slots[w] for c in self.calls for w in c.written} - self.produced))
+        sizes = [node.arg.size * node.dtype.itemsize for node in self.nodes]
+        settled = find_settled(self.calls, self.produced, moving, sizes)
+        if settled:
+            once, rest = (self._part([(n in settled) is kept for n in range(len(self.calls))]) for kept in (True, False))
+            makes = {call.slots[w] for call in once.calls for w in call.written}
+            reads = dict.fromkeys([s for call in once.calls for s in call.slots if s not in makes])
+            rest.temporary = self.temporary - makes
+            self.prologue = Prologue(once, rest, tuple(reads), tuple(makes))
+
+    def _part(self, chosen: Sequence[bool]) -> CapturedProgram:
+        """Some of the calls, over the same slots."""
+        calls = [call for call, is_chosen in zip(self.calls, chosen, strict=True) if is_chosen]
+        return CapturedProgram(
+            calls, self.nodes, self.slot_of, self.produced, self.values, self.temporary, _numbers=self._numbers
+        )
+
     def replay(self, replaced: dict[int, UOp], values: dict[UOp, int]) -> None:
-        """Run all launches, with some slots holding other buffers and some variables other values."""
+        """Run all launches, with some slots holding other buffers and some variables other values.
+
+        What weights alone decide is taken from an earlier replay while they are the same.
+        """
+        made = None if self.prologue is None else self.prologue.current(replaced)
+        if self.prologue is None or made is None:
+            self.run(replaced, values)
+        else:
+            self.prologue.rest.run({**replaced, **made}, values)
+        for slot in self.in_place:
+            buffer_of(replaced.get(slot) or self.nodes[slot]).changed()
+
+    def run(self, replaced: dict[int, UOp], values: dict[UOp, int]) -> None:
+        """Run all launches, whatever was made before."""
         runner = self.take_runner()
         try:
             runner.run(replaced, values)
@@ -86,12 +128,22 @@ class CapturedProgram:
 
 
 class CaptureRecorder(Recorder):
-    """Builds a `CapturedProgram` from what runs. `known` says whether a buffer held a value before the capture."""
+    """Builds a `CapturedProgram` from what runs."""
 
-    def __init__(self, is_known: Callable[[UOp], bool]) -> None:
+    def __init__(self, is_known: Callable[[UOp], bool], inputs: Collection[UOp] = ()) -> None:
+        """Begin a program.
+
+        Args:
+            is_known: whether a buffer held a value before the capture.
+            inputs: buffers that will be others at the next call.
+        """
         super().__init__()
         self.program = CapturedProgram()
         self._is_known = is_known
+        self._changing = set(inputs)
+
+    def stays(self, node: UOp) -> bool:
+        return self._is_known(node) and node not in self._changing and buffer_of(node).is_watched
 
     def ran(self, call: KernelCall | CopyCall, values: Sequence[int], schedule: Schedule) -> None:
         program = self.program
@@ -105,6 +157,7 @@ class CaptureRecorder(Recorder):
                 raise JitError(
                     f"variable {variable.arg.name!r} takes two values in one jitted call; bind it once per call"
                 )
+        self._changing.update([call.buffers[slot] for slot in call.written])
         kernel = get_kernel(call.ast, call.device)
         program.calls.append(CapturedCall(kernel, call.device, slots, tuple(call.variables), call.written))
 

@@ -46,6 +46,10 @@ class Recorder:
         """A call of `schedule` ran with these variable values."""
         raise NotImplementedError
 
+    def stays(self, node: UOp) -> bool:
+        """Whether a BUFFER node is expected to hold the same values at the next call: a weight."""
+        return False
+
 
 class _Thread(threading.local):
     """What a thread captures: others run as ever meanwhile."""
@@ -145,6 +149,7 @@ def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
             default_device=Device.DEFAULT,
             tell=report.explanations(),
             store=diskcache if settings.CACHE else None,
+            settled=_settled(resolved),
         )
         if events.active():
             kernels = sum(isinstance(c, KernelCall) for c in plan.calls)
@@ -168,6 +173,12 @@ def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
     if any(root.mask & _WRITING for root in resolved):
         _forget_overwritten(plan, resolved, live, results)
     return results
+
+
+def _settled(roots: Sequence[UOp]) -> frozenset[UOp]:
+    """The weights of a function that is being captured: what depends on them alone is not computed at every call."""
+    recorder = _thread.recorder
+    return frozenset() if recorder is None else frozenset([n for n in live_buffers(roots) if recorder.stays(n)])
 
 
 def overwritten_buffers(plan: Schedule, roots: Sequence[UOp]) -> set[UOp]:
@@ -220,6 +231,8 @@ def run_kernel(call: KernelCall, buffers: Sequence[Buffer], values: Sequence[int
     """Run one kernel on these buffers and count it."""
     kernel = get_kernel(call.ast, call.device)
     report.ran_kernel(call.device, kernel, buffers, kernel.run(buffers, values, wait))
+    for slot in call.written:
+        buffers[slot].changed()
 
 
 def copy(destination: Buffer, source: Buffer) -> None:

@@ -18,6 +18,7 @@ from gradlet.graph.node import UOp
 from gradlet.ops.op import BufferArg
 from gradlet.runtime.device import Device
 
+_stamps: Final = count()
 # Two threads that touch a new buffer at once must get the same memory.
 _allocating: Final = threading.RLock()
 os.register_at_fork(before=_allocating.acquire, after_in_parent=_allocating.release, after_in_child=_allocating.release)
@@ -31,15 +32,21 @@ class Buffer:
         dtype: scalar type of the elements.
         size: number of elements.
         nbytes: bytes of all elements.
+        stamp: a number that no other content of any buffer ever had, or will have.
+        is_shown: whether somebody outside was given the address, and so could have written there.
     """
 
-    __slots__ = ("device", "dtype", "size", "nbytes", "_address", "_owner", "_offset", "__weakref__")
+    __slots__ = (
+        "device", "dtype", "size", "nbytes", "stamp", "is_shown", "_address", "_owner", "_offset", "__weakref__",
+    )  # fmt: skip
 
     def __init__(self, device: str, dtype: DType, size: int) -> None:
         self.device = device
         self.dtype = dtype
         self.size = size
         self.nbytes = size * dtype.itemsize
+        self.stamp = next(_stamps)
+        self.is_shown = False
         self._address: int | None = None
         # For memory that is not ours: the object that keeps it alive. None means the memory is ours.
         self._owner: object | None = None
@@ -112,6 +119,15 @@ class Buffer:
         return self._owner is not None
 
     @property
+    def is_watched(self) -> bool:
+        """Whether every change of the memory gives it a new stamp: nobody else can write there."""
+        return self._owner is None and not self.is_shown
+
+    def changed(self) -> None:
+        """Something was written: the content is another one."""
+        self.stamp = next(_stamps)
+
+    @property
     def address(self) -> int:
         """Where the memory is; allocates it.
 
@@ -141,6 +157,7 @@ class Buffer:
             raise ArgumentError(f"source has {view.nbytes} bytes, the buffer needs {self.nbytes}")
         if self.nbytes:
             Device[self.device].allocator.write(self.address, view)
+            self.stamp = next(_stamps)
 
     def copyout(self, target: Any) -> None:
         """Copy into a writable bytes-like object of exactly `nbytes` bytes.

@@ -58,7 +58,12 @@ class ScheduleCache:
         self.entries: OrderedDict[Hashable, Entry] = OrderedDict()
 
     def ask(
-        self, roots: Sequence[UOp], target_of: Callable[[str], Target], live: Sequence[UOp], default_device: str
+        self,
+        roots: Sequence[UOp],
+        target_of: Callable[[str], Target],
+        live: Sequence[UOp],
+        default_device: str,
+        settled: frozenset[UOp] = frozenset(),
     ) -> Question:
         """Look a graph up."""
         held, extra = held_nodes(roots, live)
@@ -69,6 +74,8 @@ class ScheduleCache:
         devices = dict.fromkeys([leaf.arg.device for leaf in leaves if leaf.op is Op.BUFFER])
         targets = tuple([(device, target_of(device)) for device in devices])
         plain = (structure, len(roots), bits, settings.schedule_key(), default_device)
+        if settled:
+            plain = (*plain, *[leaf in settled for leaf in leaves])
         return Question(self, plain, targets, asked, leaves)
 
 

@@ -37,6 +37,7 @@ class Context:
         sums: sums of products that are kept in memory with their channels last.
         call_bodies: see `Emitter`.
         apart: see `Emitter`.
+        settled: buffers that are expected to stay as they are.
     """
 
     asked: list[UOp]
@@ -61,6 +62,7 @@ class Context:
     sums: set[UOp] = field(default_factory=set)
     call_bodies: dict[int, Group] = field(default_factory=dict)
     apart: dict[int, str] = field(default_factory=dict)
+    settled: frozenset[UOp] = frozenset()
 
 
 def sink(nodes: Sequence[UOp], name: str = "schedule") -> UOp:

@@ -37,6 +37,7 @@ def create_schedule(
     default_device: str = "CPU",
     tell: Callable[[Explanation], None] | None = None,
     store: Store | None = None,
+    settled: frozenset[UOp] = frozenset(),
 ) -> Schedule:
     """The kernel calls that compute the roots.
 
@@ -48,11 +49,12 @@ def create_schedule(
         default_device: where constants are stored when nothing says otherwise.
         tell: gets an explanation of the schedule, unless this process made an equal one before.
         store: keeps schedules for other processes; not asked when somebody wants an explanation.
+        settled: buffers that are expected to stay as they are: what depends on them alone gets launches of its own.
     """
     with no_gc():
         if not settings.SCHEDULE_CACHE or observers:
-            return _make(roots, target_of, live, observers, default_device, tell)
-        question = _cache.ask(roots, target_of, live, default_device)
+            return _make(roots, target_of, live, observers, default_device, tell, settled)
+        question = _cache.ask(roots, target_of, live, default_device, settled)
         found = question.answer()
         if found is not None:
             return found
@@ -61,7 +63,7 @@ def create_schedule(
         if entry is not None:
             question.keep(entry)
             return question.bind(entry)
-        made = _make(roots, target_of, live, (), default_device, tell)
+        made = _make(roots, target_of, live, (), default_device, tell, settled)
         entry = question.remember(made)
         if store is not None and name and entry is not None:
             kept.remember(name, entry, store, target_of)
@@ -75,7 +77,8 @@ def _make(
     observers: Sequence[Observer],
     default_device: str,
     tell: Callable[[Explanation], None] | None,
+    settled: frozenset[UOp],
 ) -> Schedule:
     from gradlet.schedule import pipeline
 
-    return pipeline.make_schedule(roots, target_of, live, observers, default_device, tell)
+    return pipeline.make_schedule(roots, target_of, live, observers, default_device, tell, settled)

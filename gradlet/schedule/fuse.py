@@ -269,7 +269,7 @@ class Search:
         gain = self.gains.get(pair)
         if gain is None:
             gain = 0
-            if self.steps.devices[a.cells[0].root] == self.steps.devices[b.cells[0].root]:
+            if self.steps.devices[a.cells[0].root] == self.steps.devices[b.cells[0].root] and not self.apart(a, b):
                 made = self.make(first, second)
                 gain = a.price + b.price - made.price
                 if gain >= MIN_GAIN:
@@ -277,6 +277,10 @@ class Search:
             self.gains[pair] = gain
         if gain >= MIN_GAIN:
             heapq.heappush(self.heap, (-gain, first, second, pair))
+
+    def apart(self, a: Kernel, b: Kernel) -> bool:
+        """Whether one of two kernels runs once, and the other one at every call."""
+        return bool(self.steps.once) and self.steps.apart([c.root for c in a.cells], [c.root for c in b.cells])
 
     def merge(self, first: int, second: int, pair: Pair) -> bool:
         """Merge `second` into `first`, unless they have changed or a cycle forbids it."""
@@ -309,6 +313,8 @@ class Search:
             return
         low, high = sorted((first, second), key=self.graph.position.__getitem__)
         parts = [self.kernels[n] for n in (low, *between, high)]
+        if any(self.apart(a, b) for a in parts for b in parts):
+            return
         cells, stored, verdict = self.joined([c for kernel in parts for c in kernel.cells])
         if sum(kernel.price for kernel in parts) - verdict.price < gain:
             return

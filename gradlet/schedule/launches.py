@@ -226,7 +226,7 @@ class LaunchSearch:
         pair = (a.shape, b.shape, b.layer - a.layer)
         found = self.made.get(pair)
         if found is None:
-            same = self.device(a.main[0]) == self.device(b.main[0])
+            same = self.device(a.main[0]) == self.device(b.main[0]) and not self.apart(a, b)
             made = self.joined(a, b) if same else None
             found = self.made[pair] = a.price + b.price - made.price if made is not None else 0, a.layer, made
         if self.pays(found[0]):
@@ -257,6 +257,10 @@ class LaunchSearch:
             if alone and not self.depends(other.kernels, draft.main):
                 return True
         return False
+
+    def apart(self, a: Draft, b: Draft) -> bool:
+        """Whether one of two launches runs once, and the other one at every call."""
+        return bool(self.steps.once) and self.steps.apart(roots(a), roots(b))
 
     def is_copy(self, *drafts: Draft) -> bool:
         """Whether one of them is a copy between devices, which no kernel does."""
@@ -396,25 +400,34 @@ class LaunchSearch:
         ]  # fmt: skip
 
     def levels(self, alive: dict[int, Draft]) -> dict[int, int]:
-        """For every launch how many have to follow one another after it: independent of all others of its level."""
+        """For every launch how many have to follow one another after it: independent of all others of its level.
+
+        Launches that run once come before all others, as early as what they need allows.
+        """
         level: dict[int, int] = {}
         for number in sorted(alive, key=lambda n: -self.graph.position[n]):
             level[number] = max([level[u] + 1 for u in self.graph.after[number]], default=0)
+        if self.steps.once:
+            first = len(alive)
+            for number in sorted(alive, key=lambda n: self.graph.position[n]):
+                if self.steps.is_once(roots(alive[number])):
+                    before = [level[maker] for maker in self.graph.before[number]]
+                    level[number] = min(before, default=3 * first) - 1
         return level
 
     def bins(self, numbers: Sequence[int], alive: dict[int, Draft]) -> list[list[int]]:
         """Independent launches that start together: those of one formula, and the small ones with any others."""
         alone: list[list[int]] = []
         formulas: dict[object, list[int]] = {}
-        small: dict[str, list[int]] = {}
+        small: dict[tuple[str, bool], list[int]] = {}
         for number in numbers:
             draft = alive[number]
             target = self.planner(draft.main[0]).target
-            device = self.device(draft.main[0])
+            device = (self.device(draft.main[0]), self.steps.is_once(roots(draft)))
             if target.scratch_bytes == 0 or self.is_copy(draft):
                 alone.append([number])
                 continue
-            formulas.setdefault((device, *[self.formula(k) for k in draft.kernels]), []).append(number)
+            formulas.setdefault((*device, *[self.formula(k) for k in draft.kernels]), []).append(number)
             if draft.price - target.launch_ps < SMALL_LAUNCHES * target.launch_ps:
                 small.setdefault(device, []).append(number)
         result = alone
@@ -424,7 +437,7 @@ class LaunchSearch:
             for key in [k for k, found in formulas.items() if mine.issuperset(found)]:
                 del formulas[key]
             taken = {n for found in formulas.values() for n in found}
-            formulas[device] = [n for n in devices_small if n not in taken]
+            formulas[*device] = [n for n in devices_small if n not in taken]
         for found in formulas.values():
             result.extend(self.within_limits(found, alive))
         return result
@@ -486,6 +499,11 @@ class LaunchSearch:
             found = tuple([(m.op, m.dtype, len(m.src)) for c in kernel.cells for m in c.members])
             self.formulas[kernel.shape] = found
         return found
+
+
+def roots(draft: Draft) -> list[UOp]:
+    """The last steps of all cells of a launch."""
+    return [cell.root for kernel in draft.kernels for cell in kernel.cells]
 
 
 def moved_plan(plan: Plan, old: Sequence[Kernel], new: Sequence[Kernel]) -> Plan:

@@ -48,7 +48,11 @@ class Block:
 
 
 def plan_memory(
-    calls: Sequence[Call], made: Collection[UOp], results: Iterable[UOp], target_of: Callable[[str], Target]
+    calls: Sequence[Call],
+    made: Collection[UOp],
+    results: Iterable[UOp],
+    target_of: Callable[[str], Target],
+    apart: Collection[UOp] = (),
 ) -> tuple[list[Call], MemoryPlan]:
     """Places for all temporary buffers, and the calls with some outputs in place where that lowers the peak.
 
@@ -57,8 +61,9 @@ def plan_memory(
         made: buffers of this schedule; all others hold values that somebody else owns.
         results: what the roots became; their memory is never shared.
         target_of: facts about a device by its name.
+        apart: buffers that have memory of their own although they are temporary.
     """
-    kept = {root_of(r) for r in results}
+    kept = {root_of(r) for r in results} | set(apart)
     alignments: dict[str, int] = {}
 
     def room(buffer: UOp) -> int:

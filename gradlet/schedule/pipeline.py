@@ -167,7 +167,7 @@ def _store_constants(node: UOp, context: Context) -> UOp:
 
 def _decide(node: UOp, context: Context) -> UOp:
     assert context.effects is not None
-    context.steps = Steps(context.effects, node.src, context.stored_on, context.default_device)
+    context.steps = Steps(context.effects, node.src, context.stored_on, context.default_device, context.settled)
     context.launches = partition(context.steps, context.target_of, context.decisions)
     return node
 
@@ -213,11 +213,22 @@ def _result(node: UOp, emitter: Emitter, default_device: str) -> UOp:
 def _reuse_memory(node: UOp, context: Context) -> UOp:
     before = context.calls
     context.calls, context.memory = memory.plan_memory(
-        before, context.made, context.results.values(), context.target_of
+        before, context.made, context.results.values(), context.target_of, _computed_once(before, context)
     )
     if all(old is new for old, new in zip(before, context.calls, strict=True)):
         return node
     return sink([call.ast for call in context.calls if isinstance(call, KernelCall)])
+
+
+def _computed_once(calls: Sequence[CopyCall | KernelCall], context: Context) -> frozenset[UOp]:
+    """What depends on settled memory alone: it keeps its own memory, as it is not computed again."""
+    found = set(context.settled)
+    for call in calls if found else ():
+        if isinstance(call, KernelCall) and not call.variables:
+            read = {b for slot, b in enumerate(call.buffers) if slot not in call.written}
+            if read and read <= found:
+                found.update([call.buffers[slot] for slot in call.written])
+    return frozenset(found)
 
 
 T: Final = Stage.TENSOR
@@ -281,11 +292,12 @@ def make_schedule(
     observers: Sequence[Observer] = (),
     default_device: str = "CPU",
     tell: Callable[[Explanation], None] | None = None,
+    settled: frozenset[UOp] = frozenset(),
 ) -> Schedule:
     """The kernel calls that compute the roots, decided now: see `create.create_schedule`."""
     writes = [n for n in toposort((*roots, *live)) if n.op is Op.WRITE]
     asked = [*roots, *live, *writes]
-    context = Context(asked, len(roots), len(live), target_of, default_device)
+    context = Context(asked, len(roots), len(live), target_of, default_device, settled=settled)
     if tell is not None:
         context.decisions = Decisions()
     PIPELINE.run(sink(asked), context, observers)

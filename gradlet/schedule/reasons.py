@@ -11,6 +11,7 @@ class Reason(Enum):
     A rule of one kernel is found by `price`, one of a region or launch by `explain`.
     """
 
+    ONCE = "illegal: one is computed once, for as long as the weights stay, the other at every call"
     # one kernel
     STEPS = "illegal: more steps than one kernel has"
     OPERANDS = "arguments: more than one kernel takes"

@@ -155,6 +155,8 @@ def why_two_kernels(search: Search, first: int, second: int) -> Refusal:
     devices = [search.steps.devices[k.cells[0].root] for k in (a, b)]
     if devices[0] != devices[1]:
         return Refusal("kernel", Reason.DEVICES, " and ".join(devices))
+    if search.apart(a, b):
+        return Refusal("kernel", Reason.ONCE)
     cells, stored, verdict = search.joined([*a.cells, *b.cells])
     if verdict.reason is not None:
         return Refusal("kernel", verdict.reason, kernel_figures(search, verdict.reason, cells, stored))
@@ -254,6 +256,8 @@ def why_no_launch(search: LaunchSearch, a: Draft, b: Draft) -> Refusal | None:
     devices = [search.device(d.main[0]) for d in (a, b)]
     if devices[0] != devices[1]:
         return Refusal("launch", Reason.DEVICES, " and ".join(devices))
+    if search.apart(a, b):
+        return Refusal("launch", Reason.ONCE)
     target = search.planner(a.main[0]).target
     if target.scratch_bytes == 0:
         return Refusal("launch", Reason.ONE_KERNEL)

@@ -128,6 +128,8 @@ class Repeats:
             parts.append((read.bytes, read.inside, len(read.views), tuple(sorted([number_of[a] for a in read.atoms]))))
         parts.append(tuple([(cell.loops.get(a, 0), a in cell.kept, a in cell.sequential) for a in atoms]))
         parts.append((root in steps.forced, steps.outlives(root), steps.devices[root], root in steps.versions))
+        if root in steps.once:
+            parts.append(steps.once[root])
         if root in steps.versions:
             place = root.src[1] if root.op is Op.WRITE else steps.effects.places.get(root, root.src[0])
             bottom = place

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -56,9 +56,18 @@ class Steps:
         before: for every in-place step the steps that have to run first.
         axes: loops of all nodes.
         work: what deciding took so far.
+        once: for steps that need not be computed at every call whether they are stored: all that they depend on is
+            memory that is expected to stay as it is.
     """
 
-    def __init__(self, effects: Effects, wanted: Sequence[UOp], asked: Mapping[UOp, str], default_device: str) -> None:
+    def __init__(
+        self,
+        effects: Effects,
+        wanted: Sequence[UOp],
+        asked: Mapping[UOp, str],
+        default_device: str,
+        settled: Collection[UOp] = (),
+    ) -> None:
         nodes = values_only(toposort(wanted), wanted)
         self.work = Work()
         self.effects = effects
@@ -84,6 +93,7 @@ class Steps:
         }
         self.forced = self._find_forced(wanted)
         self.devices = self._find_devices(nodes, asked, default_device)
+        self.once = self._find_once(settled) if settled else {}
 
     def outlives(self, step: UOp) -> bool:
         """Whether a step's value is memory that somebody outside knows: a result, or a version of a buffer."""
@@ -92,6 +102,33 @@ class Steps:
     def is_last(self, step: UOp) -> bool:
         """Whether nothing in this schedule waits for the step."""
         return not self.users[step] and step not in self._waited_for
+
+    def apart(self, first: Iterable[UOp], second: Iterable[UOp]) -> bool:
+        """Whether some steps are computed once, and others, some of `first` or some of `second`, at every call.
+
+        Steps that are not stored do not count: either computes them itself.
+        """
+        if not self.once:
+            return False
+        kinds = [{self.once.get(step, False) for step in steps} for steps in (first, second)]
+        return (True in kinds[0] and self._moves(second)) or (True in kinds[1] and self._moves(first))
+
+    def is_once(self, steps: Iterable[UOp]) -> bool:
+        """Whether some of these steps are stored, and need not be computed at every call."""
+        return any(self.once.get(step, False) for step in steps)
+
+    def _moves(self, steps: Iterable[UOp]) -> bool:
+        return any(step not in self.once for step in steps)
+
+    def _find_once(self, settled: Collection[UOp]) -> dict[UOp, bool]:
+        stays = set(settled) - set(self.effects.versions.values())
+        found: dict[UOp, bool] = {}
+        for step in self.order:
+            sources = [root for _, root in self.reads[step] if root.op not in SCALAR_LEAVES]
+            changes = step.mask & 1 << Op.VARIABLE or step.op in (Op.COPY, Op.WRITE) or self.outlives(step)
+            if sources and not changes and all(source in stays or source in found for source in sources):
+                found[step] = step in self.forced or step.op is Op.REDUCE_AXES
+        return found
 
     def _find_forced(self, wanted: Sequence[UOp]) -> dict[UOp, None]:
         forced: dict[UOp, None] = dict.fromkeys([root_of(w) for w in wanted])

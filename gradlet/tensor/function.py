@@ -228,7 +228,8 @@ class jit:
             )
         first_new = new_buffer_node("CPU", arguments.tensors[0].dtype, 0).arg.number if arguments.tensors else _mark()
         before = {id(t): (ref(t), t.uop) for t in Tensor.all_live()}
-        recorder = CaptureRecorder(lambda node: node.arg.number < first_new)
+        given = [execute.base_buffer(tensor.uop) for tensor in arguments.tensors]
+        recorder = CaptureRecorder(lambda node: node.arg.number < first_new, given)
         draw_start = random_state.draws()
         execute.set_recorder(recorder)
         try:
@@ -291,7 +292,8 @@ class jit:
         shown += [execute.base_buffer(u.node) for u in updates]
         outputs = tuple(dict.fromkeys(s for n in shown if (s := program.slot_of.get(n)) in program.produced))
         program.temporary = _temporary(program, outputs)
-        in_place = tuple(sorted(written - program.produced))
+        program.settle({*inputs, *outputs})
+        in_place = program.in_place
         kernels = sum(call.kernel is not None for call in program.calls)
         draws = random_state.draws() - draw_start
         template = _map_tensors(result, lambda t: t.uop)

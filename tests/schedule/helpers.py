@@ -172,11 +172,13 @@ def run(schedule: Schedule, buffers: Mapping[UOp, Any]) -> Arrays:
     return memory
 
 
-def check(roots: Sequence[UOp], live: Sequence[UOp] = (), seed: int = 0) -> Schedule:
+def check(
+    roots: Sequence[UOp], live: Sequence[UOp] = (), seed: int = 0, settled: frozenset[UOp] = frozenset()
+) -> Schedule:
     """Schedule, run, and compare every root (and every live graph) with the evaluator of the tensor graph."""
     buffers = contents([*roots, *live], seed)
     expected = evaluate(roots, buffers)
-    schedule = create_schedule(roots, target_of, live)
+    schedule = create_schedule(roots, target_of, live, settled=settled)
     memory = run(schedule, buffers)
     for root, want in zip(roots, expected, strict=True):
         got = evaluate([schedule.results[root]], memory)[0]

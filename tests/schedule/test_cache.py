@@ -68,6 +68,15 @@ def test_settings_are_part_of_the_key(made: list[int]) -> None:
     assert len(made) == 3
 
 
+def test_settled_memory_is_part_of_the_key(made: list[int]) -> None:
+    for _ in range(2):
+        x, y = tensor(4, 4), tensor(4, 4)
+        check([x + y])
+        check([x + y], settled=frozenset([x.src[0]]))
+        check([x + y], settled=frozenset([y.src[0]]))
+    assert len(made) == 3
+
+
 def test_copies_are_bound_again(made: list[int]) -> None:
     for _ in range(2):
         x = tensor(4, 4)

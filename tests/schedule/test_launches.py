@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gradlet.base.settings import Context
-from gradlet.graph.node import UOp, mk
+from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op, ScanArg
 from gradlet.schedule.fuse import Search
 from gradlet.schedule.launches import Draft, LaunchSearch, partition
@@ -19,7 +19,7 @@ from gradlet.schedule.partition import Launch
 from gradlet.schedule.price import IMPOSSIBLE
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import AVX2
-from tests.schedule.helpers import check, contiguous, expand, flip, target_of, tensor, total, write
+from tests.schedule.helpers import check, contiguous, expand, flip, matmul, target_of, tensor, total, write
 from tests.schedule.test_fuse import random_graph
 from tests.schedule.test_repeats import steps_of
 
@@ -55,6 +55,31 @@ def test_many_random_graphs_are_never_dearer_and_right() -> None:
         for level in (2, 1):
             with Context(FUSE=level):
                 check(roots, seed=seed)
+
+
+def buffers_of(*roots: UOp) -> list[UOp]:
+    return [n for n in toposort(roots) if n.op is Op.BUFFER]
+
+
+def test_what_settled_memory_makes_has_launches_and_memory_of_its_own() -> None:
+    x, weights = tensor(64, 48), [tensor(48, 48) for _ in range(3)]
+    y = x
+    for weight in weights:
+        y = matmul(y, contiguous(flip(weight, 0))) + 1
+    settled = frozenset(buffers_of(*weights))
+    first, *others = check([y], settled=settled).calls
+    assert settled <= set(first.buffers) and len(first.written) == 3
+    assert all(settled.isdisjoint(call.buffers) for call in others)
+    assert not set(check([y], settled=settled).memory.places) & set(first.buffers)
+    assert any(settled & set(call.buffers) for call in check([y]).calls[1:])  # otherwise copies are stages
+
+
+def test_random_graphs_with_settled_memory_are_right() -> None:
+    for seed in range(40):
+        roots = random_graph(seed + 900)
+        buffers = buffers_of(*roots)
+        check(roots, seed=seed, settled=frozenset(buffers[seed % 2 :: 2]))
+        check(roots, seed=seed, settled=frozenset(buffers))
 
 
 def test_results_do_not_depend_on_the_level() -> None:
