@@ -8,7 +8,6 @@ else can write to is never taken for settled.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -62,8 +61,7 @@ class Prologue:
     rest: Program
     reads: tuple[int, ...]
     makes: tuple[int, ...]
-    _made: tuple[tuple[int, ...], dict[int, UOp]] = ((), {})
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _made: tuple[tuple[int, ...], dict[int, UOp]] = field(default_factory=lambda: ((), {}))
 
     def current(self, replaced: dict[int, UOp]) -> dict[int, UOp] | None:
         """Buffers of the slots that settled launches make, for the weights as they are now.
@@ -80,12 +78,9 @@ class Prologue:
         if not all([source.is_watched for source in sources]):
             self._made = (), {}
             return None
-        with self._lock:
-            known, made = self._made
-            if stamps != known:
-                made = {slot: _like(nodes[slot]) for slot in self.makes}
-                self.once.run({**replaced, **made}, {})
-                self._made = stamps, made
+        made = {slot: _like(nodes[slot]) for slot in self.makes}
+        self.once.run({**replaced, **made}, {})
+        self._made = stamps, made
         return made
 
 
