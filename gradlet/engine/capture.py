@@ -77,7 +77,9 @@ class CapturedProgram:
         sizes = [node.arg.size * node.dtype.itemsize for node in self.nodes]
         settled = find_settled(self.calls, self.produced, moving, sizes)
         if settled:
-            once, rest = (self._part([(n in settled) is kept for n in range(len(self.calls))]) for kept in (True, False))
+            once, rest = (
+                self._part([(n in settled) is kept for n in range(len(self.calls))]) for kept in (True, False)
+            )
             makes = {call.slots[w] for call in once.calls for w in call.written}
             reads = dict.fromkeys([s for call in once.calls for s in call.slots if s not in makes])
             rest.temporary = self.temporary - makes

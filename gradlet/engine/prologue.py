@@ -73,9 +73,9 @@ class Prologue:
         sources = [buffer_of(replaced.get(slot) or nodes[slot]) for slot in self.reads]
         stamps = tuple([source.stamp for source in sources])
         known, made = self._made
-        if stamps == known and all([source.is_watched for source in sources]):
+        if stamps == known and all(source.is_watched for source in sources):
             return made
-        if not all([source.is_watched for source in sources]):
+        if not all(source.is_watched for source in sources):
             self._made = (), {}
             return None
         made = {slot: _like(nodes[slot]) for slot in self.makes}

@@ -30,9 +30,7 @@ class Launch:
         self.written = self.written or (len(self.slots) - 1,)
 
 
-def settled(
-    *calls: Launch, fresh: set[int], moving: Collection[int] = (), sizes: list[int] | None = None
-) -> list[int]:
+def settled(*calls: Launch, fresh: set[int], moving: Collection[int] = (), sizes: list[int] | None = None) -> list[int]:
     return find_settled(calls, fresh, moving, sizes or [64] * 16)
 
 
