@@ -73,9 +73,8 @@ class ScheduleCache:
         bits = tuple([held.key(leaf) for leaf in leaves])
         devices = dict.fromkeys([leaf.arg.device for leaf in leaves if leaf.op is Op.BUFFER])
         targets = tuple([(device, target_of(device)) for device in devices])
-        plain = (structure, len(roots), bits, settings.schedule_key(), default_device)
-        if settled:
-            plain = (*plain, *[leaf in settled for leaf in leaves])
+        stays = tuple([leaf in settled for leaf in leaves]) if settled else ()
+        plain = (structure, len(roots), bits, stays, settings.schedule_key(), default_device)
         return Question(self, plain, targets, asked, leaves)
 
 
