@@ -43,14 +43,13 @@ def _run(number: int, case: Case, dtype: str, device: str) -> Any:
 
 
 def _is_quick(number: int, case: Case, dtype: str, device: str) -> bool:
-    """The quick run takes the first type of every case and one of the others, in turn; heavy cases run once."""
+    """The quick run takes two types of every case, each on one device, in turn; heavy cases run once."""
     first, others = case.dtypes[0], case.dtypes[1:]
     if case.heavy or not others:
         return dtype == first and (device == DEVICES[0] or not case.heavy)
-    other = others[number % len(others)]
-    if device == DEVICES[0]:
-        return dtype in (first, other)
-    return dtype == (first, other)[number % 2]
+    other = others[number // 2 % len(others)]
+    place = number + DEVICES.index(device)
+    return dtype == (first, other)[place % 2]
 
 
 RUNS = [

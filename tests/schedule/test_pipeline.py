@@ -226,16 +226,16 @@ def test_variables_are_parameters() -> None:
 
 def test_deep_chain_is_cut_into_equal_kernels() -> None:
     x, y = tensor(4), tensor(4)
-    for _ in range(50_000):
+    for _ in range(10_000):
         x = x + y
     schedule = create_schedule([x], target_of)
-    assert 50 <= kernels(schedule) <= 200
+    assert 10 <= kernels(schedule) <= 40
     memory = contents([x])
     start = memory.copy()
     after = run(schedule, memory)
     got = evaluate([schedule.results[x]], after)[0]
     first, second = start.values()
-    np.testing.assert_allclose(got, first + 50_000 * second, rtol=1e-2)
+    np.testing.assert_allclose(got, first + 10_000 * second, rtol=1e-2)
 
 
 def test_scatter_adds_every_index() -> None:
