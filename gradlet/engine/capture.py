@@ -82,28 +82,31 @@ class CapturedProgram:
             )
             makes = {call.slots[w] for call in once.calls for w in call.written}
             reads = dict.fromkeys([s for call in once.calls for s in call.slots if s not in makes])
-            rest.temporary = self.temporary - makes
+            rest.temporary, rest._numbers = self.temporary - makes, self._numbers
             self.prologue = Prologue(once, rest, tuple(reads), tuple(makes))
 
     def _part(self, chosen: Sequence[bool]) -> CapturedProgram:
         """Some of the calls, over the same slots."""
         calls = [call for call, is_chosen in zip(self.calls, chosen, strict=True) if is_chosen]
-        return CapturedProgram(
-            calls, self.nodes, self.slot_of, self.produced, self.values, self.temporary, _numbers=self._numbers
-        )
+        return CapturedProgram(calls, self.nodes, self.slot_of, self.produced, self.values)
 
-    def replay(self, replaced: dict[int, UOp], values: dict[UOp, int]) -> None:
+    def replay(self, replaced: dict[int, UOp], values: dict[UOp, int]) -> tuple[CapturedProgram, Runner]:
         """Run all launches, with some slots holding other buffers and some variables other values.
 
         What weights alone decide is taken from an earlier replay while they are the same.
+
+        Returns what ran at this call, and its runner: the caller puts that back among the idle ones, or drops it.
         """
         made = None if self.prologue is None else self.prologue.current(replaced)
         if self.prologue is None or made is None:
-            self.run(replaced, values)
+            part = self
         else:
-            self.prologue.rest.run({**replaced, **made}, values)
+            part, replaced = self.prologue.rest, {**replaced, **made}
+        runner = part.take_runner()
+        runner.run(replaced, values)
         for slot in self.in_place:
             buffer_of(replaced.get(slot) or self.nodes[slot]).changed()
+        return part, runner
 
     def run(self, replaced: dict[int, UOp], values: dict[UOp, int]) -> None:
         """Run all launches, whatever was made before."""

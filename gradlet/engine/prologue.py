@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gradlet.graph.node import UOp
-from gradlet.runtime.buffer import buffer_of, new_buffer_node
+from gradlet.runtime.buffer import Buffer, buffer_of, new_buffer_node
+
+if TYPE_CHECKING:
+    from gradlet.engine.capture import CapturedProgram
 
 # What is kept takes at most so many times the bytes that it was made from.
 MOST_GROWTH: Final = 4
@@ -58,10 +61,15 @@ class Prologue:
     """
 
     once: Program
-    rest: Program
+    rest: CapturedProgram
     reads: tuple[int, ...]
     makes: tuple[int, ...]
     _made: tuple[tuple[int, ...], dict[int, UOp]] = field(default_factory=lambda: ((), {}))
+
+    def sources(self, replaced: dict[int, UOp]) -> list[Buffer]:
+        """The weights."""
+        nodes = self.once.nodes
+        return [buffer_of(replaced.get(slot) or nodes[slot]) for slot in self.reads]
 
     def current(self, replaced: dict[int, UOp]) -> dict[int, UOp] | None:
         """Buffers of the slots that settled launches make, for the weights as they are now.
@@ -70,7 +78,7 @@ class Prologue:
         weights goes on to do so: what is made anew gets memory of its own.
         """
         nodes = self.once.nodes
-        sources = [buffer_of(replaced.get(slot) or nodes[slot]) for slot in self.reads]
+        sources = self.sources(replaced)
         stamps = tuple([source.stamp for source in sources])
         known, made = self._made
         if stamps == known and all(source.is_watched for source in sources):

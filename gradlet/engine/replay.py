@@ -46,21 +46,23 @@ class Runner:
         kernels, ops, bytes: what all graphs together add to the counters.
         is_one_call: whether everything is one graph.
         own: memory of temporary slots that is this runner's.
+        places: where the graphs have the address of each slot.
+        version: how often `run` was used: it may have put other addresses into place.
     """
 
     def __init__(self, program: CapturedProgram, own: Mapping[int, Buffer]) -> None:
         self._nodes, self._calls = program.nodes, program.calls
         self.own = own
         self.segments: list[GraphSegment | CapturedCall] = segments_of(program.calls)
-        self.kernels = self.ops = self.bytes = 0
-        self._places: dict[int, list[tuple[memoryview, int]]] = {}
+        self.kernels = self.ops = self.bytes = self.version = 0
+        self.places: dict[int, list[tuple[memoryview, int]]] = {}
         self._value_places: dict[UOp, list[tuple[memoryview, int]]] = {}
         in_graphs = 0
         for segment in self.segments:
             if isinstance(segment, GraphSegment):
                 words = segment.graph.words
                 for word, slot in enumerate(segment.slots):
-                    self._places.setdefault(slot, []).append((words, word))
+                    self.places.setdefault(slot, []).append((words, word))
                 for word, variable in enumerate(segment.variables, len(segment.slots)):
                     self._value_places.setdefault(variable, []).append((words, word))
         for call in program.calls:
@@ -71,24 +73,32 @@ class Runner:
                 in_graphs += 1
         self.is_one_call = len(self.segments) == 1 and in_graphs == len(program.calls)
         # Whose addresses the graphs have, by uid: nodes are not kept alive for it.
-        self._uids: dict[int, int] = dict.fromkeys(self._places, NOBODY)
+        self._uids: dict[int, int] = dict.fromkeys(self.places, NOBODY)
         for slot, buffer in own.items():
             self.give(slot, NOBODY, buffer)
 
     def give(self, slot: int, uid: int, buffer: Buffer) -> None:
         """Let the graphs use this memory for a slot."""
         address = buffer.address
-        for words, word in self._places.get(slot, ()):
+        for words, word in self.places.get(slot, ()):
             words[word] = address
         self._uids[slot] = uid
 
-    def words_of(self, slot: int) -> list[tuple[memoryview, int]]:
-        """Where the graphs have the address of a slot."""
-        return self._places.get(slot, [])
+    def forget(self, slot: int) -> None:
+        """Somebody else puts the address of this slot into place."""
+        if slot in self._uids:
+            self._uids[slot] = NOBODY
+
+    def give_values(self, values: Mapping[UOp, int]) -> None:
+        """Let the graphs use these values of variables."""
+        for variable, places in self._value_places.items():
+            for words, word in places:
+                words[word] = values[variable]
 
     def run(self, replaced: Mapping[int, UOp], values: Mapping[UOp, int]) -> None:
         """Run all launches, with some slots holding other buffers, and these values of variables."""
         nodes = self._nodes
+        self.version += 1
         if settings.DEBUG >= 2 or events.active():
             self._run_each(self._calls, replaced, values)
             return
@@ -98,9 +108,7 @@ class Runner:
             node = replaced.get(slot) or nodes[slot]
             if node.uid != uid:
                 self.give(slot, node.uid, buffer_of(node))
-        for variable, places in self._value_places.items():
-            for words, word in places:
-                words[word] = values[variable]
+        self.give_values(values)
         for segment in self.segments:
             if isinstance(segment, GraphSegment):
                 segment.graph.run()

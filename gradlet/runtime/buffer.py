@@ -123,6 +123,11 @@ class Buffer:
         """Whether every change of the memory gives it a new stamp: nobody else can write there."""
         return self._owner is None and not self.is_shown
 
+    def show(self) -> None:
+        """Somebody outside gets the address."""
+        self.is_shown = True
+        self.changed()  # for who compares stamps only
+
     def changed(self) -> None:
         """Something was written: the content is another one."""
         self.stamp = next(_stamps)

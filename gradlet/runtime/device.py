@@ -70,6 +70,10 @@ class LaunchGraph(Protocol):
 
     words: memoryview
 
+    @property
+    def runs(self) -> int:
+        """How often all was launched: an interrupt may come just before or just after."""
+
     def run(self) -> None:
         """Launch everything."""
 

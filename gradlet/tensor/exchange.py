@@ -68,7 +68,7 @@ class Exchange(Values):
             raise ExchangeError(f"__dlpack__: {dlpack.refused_device(*dl_device)}")
         self.__dlpack_device__()
         lease, layout, copied = self._lease("__dlpack__", copy)
-        lease.buffer.is_shown = True
+        lease.buffer.show()
         step = self.dtype.itemsize
         order = dlpack.row_major(layout.shape)
         strides = [usual if size <= 1 else s for s, usual, size in zip(layout.strides, order, layout.shape)]

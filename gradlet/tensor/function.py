@@ -20,10 +20,12 @@ from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import MOVEMENT, Op
 from gradlet.runtime.buffer import buffer_of, new_buffer_node, protected
 from gradlet.tensor import random_state, symbolic
+from gradlet.tensor.fastcall import MISSED, FastCall, Replayed, UnfitError, signature_of
 from gradlet.tensor.guards import SIMPLE, Guards
 from gradlet.tensor.tensor import Tensor
 
 MAX_CAPTURES = 16
+MAX_FAST = 4  # captures among which calls may alternate and be short
 
 
 @dataclass
@@ -163,6 +165,7 @@ class jit:
         self.function = self.jitted_function = function
         self.captures: dict[tuple[Any, ...], Capture] = {}
         self._tried: set[tuple[Any, ...]] = set()
+        self._fast: list[FastCall] = []  # the last one used first
         self._bound: WeakKeyDictionary[Any, jit] = WeakKeyDictionary()
 
     def __get__(self, instance: Any, owner: type | None = None) -> jit:
@@ -179,6 +182,7 @@ class jit:
         """Forget every capture; the next call captures anew."""
         self.captures.clear()
         self._tried.clear()
+        self._fast.clear()
 
     @property
     def kernels(self) -> int:
@@ -189,6 +193,10 @@ class jit:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if execute.recording():
             return self.function(*args, **kwargs)  # a jitted function inside another is part of the outer capture
+        for fast in self._fast:
+            result = fast.call(args, kwargs)
+            if result is not MISSED:
+                return result
         arguments = Arguments()
         for number, value in enumerate(args):
             arguments.add(str(number), value)
@@ -203,8 +211,22 @@ class jit:
         if capture is not None:
             states = _current_states(capture, arguments)
             if states is not None:
-                return self._replay(capture, arguments, states)
+                result, replayed = self._replay(capture, arguments, states)
+                self._prepare(capture, replayed, guards, arguments, args, kwargs)
+                replayed.part.idle.append(replayed.runner)
+                return result
         return self._capture(key, arguments, {id(t) for t in guards.tensors}, args, kwargs)
+
+    def _prepare(
+        self, capture: Capture, replayed: Replayed, guards: Guards, arguments: Arguments, args: Any, kwargs: Any
+    ) -> None:
+        """Make the next call short if it is like this one, whose replay has just ended."""
+        others = [fast for fast in self._fast if fast.capture is not capture]
+        try:
+            fast = FastCall(capture, replayed, guards, arguments.tensors, signature_of(args, kwargs))
+            self._fast = [fast, *others[: MAX_FAST - 1]]
+        except UnfitError:
+            self._fast = others
 
     def _key(self, arguments: Arguments, guards: Guards) -> tuple[Any, ...]:
         bases: dict[UOp, int] = {}
@@ -247,7 +269,9 @@ class jit:
             # state): they are known at the next call, capture then.
             self._tried.add(key)
             self.captures.pop(key, None)
+            self._fast.clear()
         else:
+            self._fast.clear()
             self.captures[key] = capture
         return result
 
@@ -301,7 +325,7 @@ class jit:
             program, inputs, states, updates, template, outputs, in_place, leftovers, draws, draw_start, kernels
         )
 
-    def _replay(self, capture: Capture, arguments: Arguments, states: dict[int, UOp]) -> Any:
+    def _replay(self, capture: Capture, arguments: Arguments, states: dict[int, UOp]) -> tuple[Any, Replayed]:
         program = capture.program
         replaced = dict(states)
         for slot, number in capture.inputs.items():
@@ -324,7 +348,7 @@ class jit:
                     "update it; return it from the jitted function"
                 )
         capture.leftovers.clear()
-        program.replay(replaced, values)
+        replayed = Replayed(*program.replay(replaced, values), replaced)
         changes = {program.nodes[slot]: node for slot, node in replaced.items()}
         for reference, node in moved:
             tensor = reference()
@@ -334,10 +358,11 @@ class jit:
             tensor = update.tensor() if update.argument is None else arguments.tensors[update.argument]
             if tensor is not None:
                 tensor.uop = _of_this_call(symbolic.rebound(update.node, arguments.bound), changes)
-        return _map_nodes(
+        result = _map_nodes(
             capture.result,
             lambda node: Tensor.of_node(_of_this_call(symbolic.rebound(node, arguments.bound), changes)),
         )
+        return result, replayed
 
     def _name(self) -> str:
         return f"jitted function {getattr(self.function, '__name__', repr(self.function))!r}"

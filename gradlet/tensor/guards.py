@@ -27,7 +27,13 @@ class Guards:
         self.values: dict[str, Any] = {}
         self.tensors: list[Tensor] = []
         self._seen: set[int] = set()
+        self._root = function
         self._function(function, 0)
+
+    def unchanged(self) -> bool:
+        """Whether all of it is as it was."""
+        now = Guards(self._root)
+        return now.values == self.values
 
     @property
     def key(self) -> tuple[tuple[str, Any], ...]:

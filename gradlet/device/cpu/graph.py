@@ -8,9 +8,10 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from gradlet.base import settings
 from gradlet.device.cpu.launching import CpuProgram, thread_count
 from gradlet.device.cpu.pool import HEADER_WORDS, pool_of
-from gradlet.device.cpu.walker import GRAPH_WORDS, walk
+from gradlet.device.cpu.walker import GRAPH_WORDS, RUNS_WORD, walk
 from gradlet.runtime.device import GraphLaunch
 
 _WORD: Final = 8  # bytes
@@ -47,18 +48,26 @@ class CpuGraph:
         for launch in launches:
             self._tables.append(tables)
             tables += _WORD * len(launch.words)
-        self.words = memoryview(self._memory).cast("B")[_WORD * head : _WORD * (head + words)].cast("q")
-        self._threads = self._process = 0
+        memory = memoryview(self._memory).cast("B").cast("q")
+        self.words, self._head = memory[head : head + words], memory[:head]
+        self._threads = self._process = self._changes = 0
         self._walk = walk()
+
+    @property
+    def runs(self) -> int:
+        """How often it has run to its end."""
+        return self._head[RUNS_WORD]
 
     def run(self) -> None:
         """Run all launches to their end."""
-        threads = thread_count()
-        if threads != self._threads or self._process != _process:
-            self._cut_for(threads)
+        if self._changes != settings.Setting.changes or self._process != _process:
+            self._cut_for(thread_count())
         self._walk(self._address)
 
     def _cut_for(self, threads: int) -> None:
+        self._changes = settings.Setting.changes
+        if threads == self._threads and self._process == _process:
+            return
         stages: list[tuple[int, ...]] = [
             words
             for program, table in zip(self._programs, self._tables, strict=True)

@@ -18,8 +18,10 @@ from gradlet.device.cpu.target import host_target
 from gradlet.runtime import diskcache
 
 # The words of a graph: how many moves fill the tables, where they stand, the words that they take, the words that they
-# set, the pool's function for a stage that threads share, how many stages there are. Then the words of each stage.
-GRAPH_WORDS: Final = 6
+# set, how often the graph has run, the pool's function for a stage that threads share, how many stages there are. Then
+# the words of each stage.
+GRAPH_WORDS: Final = 7
+RUNS_WORD: Final = 4
 
 _SOURCE: Final = """
 target triple = "{triple}"
@@ -33,9 +35,9 @@ entry:
   %words = load ptr, ptr %words_at, align 8
   %tables_at = getelementptr i64, ptr %graph, i64 3
   %tables = load ptr, ptr %tables_at, align 8
-  %share_at = getelementptr i64, ptr %graph, i64 4
+  %share_at = getelementptr i64, ptr %graph, i64 5
   %pool_run = load ptr, ptr %share_at, align 8
-  %stages_at = getelementptr i64, ptr %graph, i64 5
+  %stages_at = getelementptr i64, ptr %graph, i64 6
   %stages = load i64, ptr %stages_at, align 8
   %any = icmp sgt i64 %count, 0
   br i1 %any, label %move, label %moved
@@ -79,6 +81,10 @@ next:
   %more = icmp slt i64 %number_next, %stages
   br i1 %more, label %stage, label %out
 out:
+  %runs_at = getelementptr i64, ptr %graph, i64 {runs_word}
+  %runs = load i64, ptr %runs_at, align 8
+  %runs_next = add i64 %runs, 1
+  store i64 %runs_next, ptr %runs_at, align 8
   ret void
 }}
 """
@@ -88,7 +94,7 @@ out:
 def walk() -> Callable[[int], None]:
     """Runs the graph whose words stand at an address; it has at least one stage."""
     target = host_target()
-    source = _SOURCE.format(triple=target.triple, graph_words=GRAPH_WORDS, header_words=HEADER_WORDS)
+    source = _SOURCE.format(triple=target.triple, graph_words=GRAPH_WORDS, header_words=HEADER_WORDS, runs_word=RUNS_WORD)
     entry = diskcache.key(source, target.key, llvm.version(), MAGIC.hex())
     code = diskcache.get(entry)
     if code is None:

@@ -1,0 +1,435 @@
+"""The short way through a jitted call: arguments as last time, guards as last time, then one native call.
+
+Whatever is not certain at a glance takes the long way, which decides. A `FastCall` is made after a call that replayed a
+program as one graph; it knows where that graph has the addresses which may change, and whose they were.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from operator import attrgetter, call
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import ref
+
+from gradlet.base import events, settings
+from gradlet.engine import execute
+from gradlet.engine.replay import GraphSegment, Runner
+from gradlet.graph.extents import HAS_LIMIT
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.ops.op import MOVEMENT, Op
+from gradlet.runtime.buffer import buffer_of, new_buffer_node, protected
+from gradlet.tensor import random_state
+from gradlet.tensor.core import wrap
+from gradlet.tensor.guards import Guards
+from gradlet.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from gradlet.engine.capture import CapturedProgram
+    from gradlet.tensor.function import Capture
+
+MISSED: Final = object()
+# Memory of results waits for the next call where nobody holds the result any more, at most so many bytes a result ...
+MOST_KEPT_BYTES: Final = 1 << 20
+# ... and so many results: `x = step(x)` needs two.
+MOST_KEPT: Final = 2
+MOST_HARMLESS: Final = 100_000
+# Whether reference counts say who else holds an object.
+_COUNTS: Final = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
+
+_uid_of: Final = attrgetter("uop.uid")
+_stamp_of: Final = attrgetter("stamp")
+_BUFFER: Final = Op.BUFFER
+
+
+class Replayed(NamedTuple):
+    """How a call was replayed.
+
+    Attributes:
+        part: what ran: all of the program, or what weights alone do not decide.
+        runner: its runner, which nobody else uses.
+        replaced: slots that held other buffers than in the capture.
+    """
+
+    part: CapturedProgram
+    runner: Runner
+    replaced: dict[int, UOp]
+
+
+class UnfitError(Exception):
+    """A call that has to take the long way."""
+
+
+class _Result:
+    """Memory of one output, and the nodes that show it. Nobody else may hold any of them when it is used again."""
+
+    __slots__ = ("base", "buffer", "address", "nodes", "held")
+
+    def __init__(self, like: UOp, chains: Sequence[Sequence[UOp]]) -> None:
+        self.base = new_buffer_node(like.arg.device, like.dtype, like.arg.size)
+        self.buffer = buffer_of(self.base)
+        self.address = self.buffer.address
+        self.nodes = [_view(chain, self.base) for chain in chains]
+        self.held = self.references()
+
+    def references(self) -> tuple[int, ...]:
+        """How many references there are to what it holds."""
+        counts = [getrefcount(self.buffer), getrefcount(self.base)]
+        for node in self.nodes:
+            while node is not self.base:
+                counts.append(getrefcount(node))
+                node = node.src[0]
+        return tuple(counts)
+
+
+def _view(chain: Sequence[UOp], base: UOp) -> UOp:
+    for step in chain:
+        base = mk(step.op, step.dtype, (base,), step.arg)
+    return base
+
+
+class _Output:
+    """One slot whose memory is the caller's after the call."""
+
+    __slots__ = ("like", "chains", "places", "is_kept", "waiting", "address")
+
+    def __init__(self, like: UOp, places: list[tuple[memoryview, int]]) -> None:
+        self.like = like
+        self.chains: list[list[UOp]] = []
+        self.places = places
+        self.address = 0  # what the graph has
+        self.is_kept = _COUNTS and like.arg.size * like.dtype.itemsize <= MOST_KEPT_BYTES
+        self.waiting: deque[_Result] = deque()
+
+    def take(self) -> _Result:
+        """Memory for the result of this call, which nobody sees yet; the graph has its address."""
+        waiting = self.waiting
+        result = None
+        for _ in range(len(waiting)):
+            result = waiting.popleft()
+            if result.references() == result.held:
+                result.buffer.changed()
+                break
+            waiting.append(result)
+            result = None
+        if result is None:
+            result = _Result(self.like, self.chains)
+        address = result.address
+        if address != self.address:
+            for words, word in self.places:
+                words[word] = address
+            self.address = address
+        return result
+
+
+class _Leaf:
+    """A tensor of the result tree: which view of which output."""
+
+    __slots__ = ("output", "view", "place")
+
+    def __init__(self, output: int, view: int, place: str) -> None:
+        self.output, self.view, self.place = output, view, place
+
+
+class _Input:
+    """A tensor argument: what it has to be, and where its address goes."""
+
+    __slots__ = ("chain", "dtype", "memory", "places")
+
+    def __init__(self, node: UOp, places: list[tuple[memoryview, int]]) -> None:
+        if node.mask & HAS_LIMIT:
+            raise UnfitError
+        self.chain: list[tuple[Op, Any]] = []
+        while node.op in MOVEMENT:
+            self.chain.append((node.op, node.arg))
+            node = node.src[0]
+        self.dtype, self.memory = node.dtype, node.arg[1:]
+        self.places = places
+
+    def base(self, node: UOp) -> UOp | None:
+        """The BUFFER node below a node of this form, None for another form."""
+        for op, arg in self.chain:
+            if node.op is not op or node.arg != arg:
+                return None
+            node = node.src[0]
+        fits = node.op is _BUFFER and node.dtype is self.dtype and node.arg[1:] == self.memory
+        return node if fits else None
+
+
+class FastCall:
+    """The last replay of a capture, ready to be done again with other memory.
+
+    It has no thread for itself: whoever takes the runner out of the idle ones may use it.
+    """
+
+    def __init__(
+        self, capture: Capture, replayed: Replayed, guards: Guards, tensors: Sequence[Tensor], signature: Any
+    ) -> None:
+        """What `capture` does with arguments like these.
+
+        Args:
+            capture: a capture that has just been replayed.
+            replayed: how.
+            guards: what the function closes over.
+            tensors: the tensor arguments.
+            signature: the arguments with their tensors and the values of variables taken out; None where all of them
+                are tensors by position.
+
+        Raises:
+            UnfitError: this capture needs the long way.
+        """
+        part, runner = replayed.part, replayed.runner
+        self.capture, self.runner = capture, runner
+        program = capture.program
+        if not runner.is_one_call or capture.leftovers:
+            raise UnfitError
+        segment = runner.segments[0]
+        assert isinstance(segment, GraphSegment)
+        self._graph, self._idle, self._version = segment.graph, part.idle, runner.version
+        self._guards, self._signature = guards, signature
+        self._training = Tensor.training
+        self._changes = settings.Setting.changes
+        self._set_inputs(tensors)
+        self._set_states()
+        # Weights from which something was computed before: as long as they are the same it stays.
+        prologue = program.prologue if part is not program else None
+        self._sources = [] if prologue is None else prologue.sources(replayed.replaced)
+        self._stamps = [*map(_stamp_of, self._sources)]
+        self._outputs = [_Output(program.nodes[slot], runner.places.get(slot, [])) for slot in capture.outputs]
+        self._number_of = {program.nodes[slot]: number for number, slot in enumerate(capture.outputs)}
+        self._tree = self._template(capture.result)
+        self._ends = bool(capture.draws or capture.in_place)
+        for slot in (*capture.inputs, *capture.outputs):
+            runner.forget(slot)  # their addresses are set here from now on
+
+    def _set_inputs(self, tensors: Sequence[Tensor]) -> None:
+        slots = {number: slot for slot, number in self.capture.inputs.items()}
+        places = self.runner.places
+        self._uids = [t.uop.uid for t in tensors]
+        self._inputs = [_Input(t.uop, places.get(slots[n], []) if n in slots else []) for n, t in enumerate(tensors)]
+        self._bases = [execute.base_buffer(t.uop).uid for t in tensors]
+        self._are_apart = len(set(self._bases)) == len(self._bases)
+
+    def _set_states(self) -> None:
+        capture = self.capture
+        tracked: dict[int, Tensor] = {}
+        owners: dict[UOp, int] = {}
+        for state in capture.states:
+            tensor = state.tensor()
+            if tensor is None:
+                raise UnfitError
+            tracked[id(tensor)] = tensor
+            if state.number in capture.in_place:
+                owners[execute.base_buffer(tensor.uop)] = id(tensor)
+        if len(owners) != len(capture.in_place):
+            raise UnfitError  # it writes to arguments
+        for update in capture.updates:
+            tensor = update.tensor()
+            slot = capture.program.slot_of.get(execute.base_buffer(update.node))
+            if slot in capture.outputs or tensor is None or id(tensor) not in tracked:
+                raise UnfitError  # it becomes another node at every call
+        self._states = [ref(t) for t in tracked.values()]
+        self._state_uids = [t.uop.uid for t in tracked.values()]
+        self._state_bases = {execute.base_buffer(t.uop).uid for t in tracked.values()}
+        self._targets = {node: buffer_of(node) for node in owners}
+        self._owners = set(owners.values())
+        self._harmless: set[int] = set()
+
+    def _template(self, value: Any) -> Any:
+        """The tree of the result with a `_Leaf` for each tensor."""
+        if isinstance(value, UOp):
+            if value.mask & HAS_LIMIT:
+                raise UnfitError
+            chain, base = [], value
+            while base.op in MOVEMENT:
+                chain.append(base)
+                base = base.src[0]
+            number = self._number_of.get(base)
+            if number is None:
+                raise UnfitError
+            self._outputs[number].chains.append(chain[::-1])
+            return _Leaf(number, len(self._outputs[number].chains) - 1, base.arg.device)
+        return _map_children(value, self._template)
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result, or MISSED: nothing was done, take the long way."""
+        idle = self._idle
+        try:
+            runner = idle.pop()
+        except IndexError:
+            return MISSED
+        try:
+            if runner is not self.runner or runner.version != self._version:
+                return MISSED
+            bound = self._match(args, kwargs)
+            if bound is None:
+                return MISSED
+            if bound or self.capture.draws:
+                self._give_values(bound)
+            results = [output.take() for output in self._outputs]
+            if self._ends:
+                self._run_with_end()
+            else:
+                self._graph.run()
+            runner.count()
+            tree = self._tree
+            if tree.__class__ is _Leaf:
+                made: Any = wrap(results[tree.output].nodes[tree.view], tree.place)
+            else:
+                made = self._made(tree, results)
+            for output, result in zip(self._outputs, results):
+                if output.is_kept and len(output.waiting) < MOST_KEPT:
+                    output.waiting.append(result)
+            return made
+        finally:
+            idle.append(runner)
+
+    def _match(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, int] | None:
+        """The values of variables if this call is like the last one, else None. Inputs have their places then."""
+        if Tensor.training is not self._training or events.active():
+            return None
+        if self._changes != settings.Setting.changes:
+            if settings.DEBUG >= 1:
+                return None
+            self._changes = settings.Setting.changes
+        bound: dict[str, int] = {}
+        tensors: Sequence[Any] = args
+        try:
+            if self._signature is not None:
+                tensors = []
+                if take_apart(args, kwargs, tensors, bound) != self._signature:
+                    return None
+            elif kwargs:
+                return None
+            uids = [*map(_uid_of, tensors)]
+            if [*map(_uid_of, map(call, self._states))] != self._state_uids:
+                return None
+            if self._sources and [*map(_stamp_of, self._sources)] != self._stamps:
+                return None
+        except (AttributeError, UnfitError):  # no tensor; a tensor that is no more
+            return None
+        if uids != self._uids and not self._move(tensors, uids):
+            return None
+        if not self._guards.unchanged() or (self._targets and self._is_seen_elsewhere()):
+            return None
+        return bound
+
+    def _move(self, tensors: Sequence[Any], uids: list[int]) -> bool:
+        """Put the addresses of other arguments into place; False where they are not like the last ones."""
+        inputs = self._inputs
+        if len(uids) != len(inputs) or not self._are_apart:
+            return False
+        bases = self._bases.copy()
+        moved = []
+        for number, uid in enumerate(uids):
+            if uid != self._uids[number]:
+                tensor = tensors[number]
+                base = inputs[number].base(tensor.uop) if tensor.__class__ is Tensor else None
+                if base is None:
+                    return False
+                bases[number] = base.uid
+                moved.append((number, base))
+        if len(set(bases)) < len(bases) or not self._state_bases.isdisjoint(bases):
+            return False
+        for number, base in moved:
+            places = inputs[number].places
+            if places:
+                address = buffer_of(base).address
+                for words, word in places:
+                    words[word] = address
+        self._uids, self._bases = uids, bases
+        return True
+
+    def _is_seen_elsewhere(self) -> bool:
+        """Whether somebody but its tensor sees memory that is written."""
+        harmless, targets = self._harmless, self._targets
+        if not targets.keys().isdisjoint(protected()):
+            return True
+        for tensor in Tensor.all_live():
+            node = tensor.uop
+            if node.uid in harmless or id(tensor) in self._owners:
+                continue
+            if any(n in targets for n in toposort((node,))):
+                return True
+            if len(harmless) >= MOST_HARMLESS:
+                harmless.clear()
+            harmless.add(node.uid)
+        return False
+
+    def _give_values(self, bound: dict[str, int]) -> None:
+        values = random_state.rebased(self.capture.program.values, self.capture.draw_start)
+        for variable in values:
+            if variable.arg.name in bound:
+                values[variable] = bound[variable.arg.name]
+        self.runner.give_values(values)
+
+    def _run_with_end(self) -> None:
+        """Run the graph, and do what belongs to it even where an interrupt comes right after."""
+        graph = self._graph
+        runs = graph.runs
+        try:
+            graph.run()
+        finally:
+            if graph.runs != runs:
+                random_state.advance(self.capture.draws)
+                for buffer in self._targets.values():
+                    buffer.changed()
+
+    def _made(self, tree: Any, results: Sequence[_Result]) -> Any:
+        if tree.__class__ is _Leaf:
+            return wrap(results[tree.output].nodes[tree.view], tree.place)
+        return _map_children(tree, lambda child: self._made(child, results))
+
+
+def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The arguments of a call without their tensors and without values of variables; None where all are tensors.
+
+    Raises:
+        UnfitError: an argument that cannot be compared at a glance.
+    """
+    if not kwargs and all(value.__class__ is Tensor for value in args):
+        return None
+    return take_apart(args, kwargs, [], {})
+
+
+def take_apart(args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Any], bound: dict[str, int]) -> Any:
+    """Collect the tensors and the values of variables in the arguments of a call; the rest is returned.
+
+    Raises:
+        UnfitError: an argument that cannot be compared at a glance.
+    """
+    rest = [_rest(value, tensors, bound) for value in args]
+    return rest, [(name, _rest(kwargs[name], tensors, bound)) for name in sorted(kwargs)]
+
+
+def _rest(value: Any, tensors: list[Any], bound: dict[str, int]) -> Any:
+    kind = value.__class__
+    if kind is Tensor:
+        tensors.append(value)
+        return kind
+    if kind is int or kind is bool or kind is str or value is None:
+        return kind, value
+    if kind is UOp and value.op is Op.BIND:
+        variable, number = value.src[0], int(value.src[1].arg)
+        if bound.setdefault(variable.arg.name, number) != number:
+            raise UnfitError
+        return variable
+    if kind is list or kind is tuple:
+        return kind, [_rest(item, tensors, bound) for item in value]
+    if kind is dict:
+        return kind, [(_rest(k, tensors, bound), _rest(v, tensors, bound)) for k, v in value.items()]
+    if kind is float or kind is complex:
+        return kind, repr(value)
+    raise UnfitError
+
+
+def _map_children(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*[change(v) for v in value])
+    if isinstance(value, (list, tuple)):
+        return type(value)([change(v) for v in value])
+    if isinstance(value, dict):
+        return {k: change(v) for k, v in value.items()}
+    return value
