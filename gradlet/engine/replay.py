@@ -47,6 +47,7 @@ class Runner:
         is_one_call: whether everything is one graph.
         own: memory of temporary slots that is this runner's.
         places: where the graphs have the address of each slot.
+        is_set: whether the graphs have the addresses and values of the last replay.
         version: how often `run` was used: it may have put other addresses into place.
     """
 
@@ -57,6 +58,7 @@ class Runner:
         self.kernels = self.ops = self.bytes = self.version = 0
         self.places: dict[int, list[tuple[memoryview, int]]] = {}
         self._value_places: dict[UOp, list[tuple[memoryview, int]]] = {}
+        self.is_set = False
         in_graphs = 0
         for segment in self.segments:
             if isinstance(segment, GraphSegment):
@@ -99,7 +101,8 @@ class Runner:
         """Run all launches, with some slots holding other buffers, and these values of variables."""
         nodes = self._nodes
         self.version += 1
-        if settings.DEBUG >= 2 or events.active():
+        self.is_set = not (settings.DEBUG >= 2 or events.active())
+        if not self.is_set:
             self._run_each(self._calls, replaced, values)
             return
         for slot, uid in self._uids.items():

@@ -183,7 +183,7 @@ class FastCall:
         part, runner = replayed.part, replayed.runner
         self.capture, self.runner = capture, runner
         program = capture.program
-        if not runner.is_one_call or capture.leftovers:
+        if not (runner.is_one_call and runner.is_set) or capture.leftovers:
             raise UnfitError
         segment = runner.segments[0]
         assert isinstance(segment, GraphSegment)
@@ -232,7 +232,9 @@ class FastCall:
                 raise UnfitError  # it becomes another node at every call
         self._states = [ref(t) for t in tracked.values()]
         self._state_uids = [t.uop.uid for t in tracked.values()]
-        self._state_bases = {execute.base_buffer(t.uop).uid for t in tracked.values()}
+        self._state_bases = {execute.base_buffer(t.uop).uid for t in (*tracked.values(), *self._guards.tensors)}
+        if not self._state_bases.isdisjoint(self._bases):
+            raise UnfitError  # what is closed over is an argument too
         self._targets = {node: buffer_of(node) for node in owners}
         self._owners = set(owners.values())
         self._harmless: set[int] = set()
@@ -326,7 +328,12 @@ class FastCall:
         for number, uid in enumerate(uids):
             if uid != self._uids[number]:
                 tensor = tensors[number]
-                base = inputs[number].base(tensor.uop) if tensor.__class__ is Tensor else None
+                if tensor.__class__ is not Tensor:
+                    return False
+                if not tensor.is_realized:
+                    tensor.realize()
+                    uids[number] = tensor.uop.uid
+                base = inputs[number].base(tensor.uop)
                 if base is None:
                     return False
                 bases[number] = base.uid

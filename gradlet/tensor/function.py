@@ -238,7 +238,10 @@ class jit:
             views.append(
                 (for_any_size(chain), base.dtype, base.arg.size, base.arg.device, bases.setdefault(base, len(bases)))
             )
-        return (tuple(arguments.values), tuple(views), guards.key, bool(Tensor.training))
+        # A tensor that is closed over may also be an argument, or share its memory.
+        found = [(n, bases.get(execute.base_buffer(t.uop))) for n, t in enumerate(guards.tensors)]
+        shared = tuple([pair for pair in found if pair[1] is not None])
+        return (tuple(arguments.values), (tuple(views), shared), guards.key, bool(Tensor.training))
 
     def _capture(
         self, key: tuple[Any, ...], arguments: Arguments, closed_over: set[int], args: Any, kwargs: Any

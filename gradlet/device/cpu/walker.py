@@ -94,7 +94,8 @@ out:
 def walk() -> Callable[[int], None]:
     """Runs the graph whose words stand at an address; it has at least one stage."""
     target = host_target()
-    source = _SOURCE.format(triple=target.triple, graph_words=GRAPH_WORDS, header_words=HEADER_WORDS, runs_word=RUNS_WORD)
+    numbers = {"graph_words": GRAPH_WORDS, "header_words": HEADER_WORDS, "runs_word": RUNS_WORD}
+    source = _SOURCE.format(triple=target.triple, **numbers)
     entry = diskcache.key(source, target.key, llvm.version(), MAGIC.hex())
     code = diskcache.get(entry)
     if code is None:
