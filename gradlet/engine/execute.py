@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from gradlet.base import events, settings
 from gradlet.base.errors import JitError
 from gradlet.engine import report
 from gradlet.engine.compile import get_kernel, prepare_kernels
+from gradlet.engine.ready import copy as copy  # beside `run_kernel`, for whoever replays calls
+from gradlet.engine.ready import depending_on, ready_of
 from gradlet.graph.extents import HAS_LIMIT, extents, limit
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import MOVEMENT, Op
 from gradlet.runtime import diskcache
 from gradlet.runtime.buffer import Buffer, bind_parts, buffer_of
 from gradlet.runtime.device import Device
+from gradlet.schedule.cache import CachedCall
 from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
-from gradlet.schedule.create import create_schedule
+from gradlet.schedule.create import ask_for_schedule, create_schedule
 from gradlet.schedule.moves import chain_to, replay, shortest
 from gradlet.target.target import Target
 
 # What a realised node became: a BUFFER behind movement ops. Weak, so an entry lives only as long as a lazy graph still
 # holds the node; the value never holds its key.
 _realized: WeakKeyDictionary[UOp, UOp] = WeakKeyDictionary()
+_BUFFER: Final = Op.BUFFER
 _HAS_BUFFER = 1 << Op.BUFFER
+_NOTHING: Final[Mapping[UOp, UOp]] = {}
 # Only these ops change memory that held a value before.
 _WRITING = 1 << Op.WRITE | 1 << Op.SCATTER
 
@@ -87,11 +91,13 @@ def target_of(device: str) -> Target:
     return Device[device].target
 
 
-def resolve(roots: Sequence[UOp]) -> list[UOp]:
-    """The graphs with every node that was realised before replaced by its buffer."""
-    if not _realized:
+def resolve(roots: Sequence[UOp], more: Mapping[UOp, UOp] = _NOTHING) -> list[UOp]:
+    """The graphs with every node that was realised before replaced by its buffer; `more` are known beside these."""
+    if not _realized and not more:
         return list(roots)
-    known = {node: _realized[node] for node in toposort(roots) if node in _realized}
+    before = dict(_realized)
+    before.update(more)
+    known = {node: before[node] for node in toposort(roots) if node in before}
     return replace_known(roots, known) if known else list(roots)
 
 
@@ -138,40 +144,108 @@ def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
     Returns:
         For each root, and for each write that ran inside them, the node it became: a BUFFER behind movement ops.
     """
-    resolved = resolve(roots)
-    with report.realize_totals() if settings.DEBUG >= 1 else nullcontext():
-        start = time.perf_counter()
-        plan = create_schedule(
-            resolved,
-            target_of,
-            resolve(live),
-            report.pass_observers(),
-            default_device=Device.DEFAULT,
-            tell=report.explanations(),
-            store=diskcache if settings.CACHE else None,
-            settled=_settled(resolved),
-        )
-        if events.active():
-            kernels = sum(isinstance(c, KernelCall) for c in plan.calls)
-            copies = len(plan.calls) - kernels
-            events.emit(events.ScheduleMade(kernels, copies, time.perf_counter() - start))
-        run(plan)
-    results = dict(plan.results)  # writes inside the roots ran too: whoever else holds them must not run them again
-    # The other graphs know these writes by their names from before `resolve`.
-    held = [n for n in toposort(live) if n.op is Op.WRITE]
-    for root, node in zip((*roots, *held), (*resolved, *resolve(held)), strict=True):
-        if node in plan.results:
-            results[root] = plan.results[node]
-    results = {root: shortest(result) for root, result in results.items()}
+    if settings.DEBUG.value >= 1:
+        with report.realize_totals():
+            return _realize(roots, live)
+    return _realize(roots, live)
+
+
+def _realize(roots: Sequence[UOp], live: Sequence[UOp]) -> dict[UOp, UOp]:
+    start = time.perf_counter()
+    observers = report.pass_observers()
+    resolved, held = roots, resolve(live)
+    if _thread.recorder is None and not observers and settings.SCHEDULE_CACHE.value:
+        question = ask_for_schedule(resolved, target_of, held, Device.DEFAULT, list(_realized) if _realized else ())
+        if question.structure.met:
+            resolved = resolve(roots)
+            question = ask_for_schedule(resolved, target_of, held, Device.DEFAULT)
+        if question.entry is not None:
+            asked, leaves, entry = question.asked, question.structure.leaves, question.entry
+            ready = ready_of(entry, asked, leaves)
+            _tell(entry.calls, start, True)
+            memory = ready.run(leaves)
+            found = ready.nodes(asked, leaves, memory)
+            overwritten = [leaves[slot] for slot in ready.overwritten]
+            return _settle(found, roots, resolved, live, overwritten, [asked[number] for number in ready.stale])
+    else:
+        resolved = resolve(roots)
+    plan = create_schedule(
+        resolved,
+        target_of,
+        held,
+        observers,
+        default_device=Device.DEFAULT,
+        tell=report.explanations(),
+        store=diskcache if settings.CACHE else None,
+        settled=_settled(resolved),
+    )
+    _tell(plan.calls, start)
+    run(plan)
+    overwritten = overwritten_buffers(plan, resolved) if any(root.mask & _WRITING for root in resolved) else ()
+    found = {root: shortest(result) for root, result in plan.results.items()}
+    return _settle(found, roots, resolved, live, overwritten, None)
+
+
+def _tell(calls: Sequence[Any], start: float, cached: bool = False) -> None:
+    """Tell listeners that a schedule is there."""
+    if events.active():
+        copies = sum(call.ast is None if isinstance(call, CachedCall) else isinstance(call, CopyCall) for call in calls)
+        events.emit(events.ScheduleMade(len(calls) - copies, copies, time.perf_counter() - start, cached))
+
+
+def _settle(
+    found: Mapping[UOp, UOp],
+    roots: Sequence[UOp],
+    resolved: Sequence[UOp],
+    live: Sequence[UOp],
+    overwritten: Collection[UOp],
+    stale: Collection[UOp] | None,
+) -> dict[UOp, UOp]:
+    """Remember what a schedule computed, and forget what its writes made untrue.
+
+    After a buffer was overwritten, an expression of it means something else than before. Live graphs that hold such an
+    expression are replaced at once (they join the results), and no memory of it is kept: the same nodes built again are
+    a new computation.
+
+    Args:
+        found: what the roots, and the writes inside them, became. Whoever else holds a write must not run it again.
+        roots: what `realize` was asked for.
+        resolved: the same after `resolve`.
+        live: other graphs.
+        overwritten: the buffers that held values before and that were written in place.
+        stale: those of `found` that read such a buffer, if that is known.
+
+    Returns:
+        What `realize` returns.
+    """
+    results = dict(found)
+    if _realized:
+        # The other graphs know these writes by their names from before `resolve`.
+        writes = [n for n in toposort(live) if n.op is Op.WRITE]
+        for root, node in zip((*roots, *writes), (*resolved, *resolve(writes)), strict=True):
+            if node in found:
+                results[root] = found[node]
+    known: dict[UOp, UOp] = {}
     for root, result in results.items():
         if root.mask & HAS_LIMIT:
-            results[root] = limit(result, extents(root))  # memory has the largest size
-    for key, result in results.items():
+            results[root] = result = limit(result, extents(root))  # memory has the largest size
         # A graph without buffers belongs to no device, and a constant in it stands for any shape: it is not replaced.
-        if key is not result and key.op is not Op.BUFFER and key.mask & _HAS_BUFFER:
-            _realized[key] = result
-    if any(root.mask & _WRITING for root in resolved):
-        _forget_overwritten(plan, resolved, live, results)
+        if root is not result and root.mask & _HAS_BUFFER and root.op is not _BUFFER:
+            known[root] = result
+    if overwritten:
+        for old, new in zip(live, resolve(live, known), strict=True):
+            if new is not old:
+                results.setdefault(old, new)
+        unsure = [*_realized, *[root for root in known if stale is None or root not in found]]
+        depending = depending_on(unsure, overwritten)
+        fresh = set(results.values())
+        for key, result in list(_realized.items()):
+            if key in depending or (base_buffer(result) in overwritten and result not in fresh):
+                del _realized[key]
+        if stale is not None:
+            depending.update(stale)
+        known = {root: result for root, result in known.items() if root not in depending}
+    _realized.update(known)
     return results
 
 
@@ -185,28 +259,6 @@ def overwritten_buffers(plan: Schedule, roots: Sequence[UOp]) -> set[UOp]:
     """The buffers that held values before this schedule and that it writes in place."""
     written = {c.buffers[slot] for c in plan.calls if isinstance(c, KernelCall) for slot in c.written}
     return written & set(live_buffers(roots))
-
-
-def _forget_overwritten(plan: Schedule, roots: Sequence[UOp], live: Sequence[UOp], results: dict[UOp, UOp]) -> None:
-    """After a buffer was overwritten, an expression of it means something else than before.
-
-    Live graphs that hold such an expression are replaced at once (they join `results`), and no memory of it is kept:
-    the same nodes built again are a new computation.
-    """
-    overwritten = overwritten_buffers(plan, roots)
-    if not overwritten:
-        return
-    for old, new in zip(live, resolve(live), strict=True):
-        if new is not old:
-            results.setdefault(old, new)
-    depends: set[UOp] = set(overwritten)
-    for node in toposort(list(_realized)):
-        if not depends.isdisjoint(node.src):
-            depends.add(node)
-    fresh = set(results.values())
-    stale = [k for k, v in _realized.items() if k in depends or (base_buffer(v) in overwritten and v not in fresh)]
-    for key in stale:
-        del _realized[key]
 
 
 def run(plan: Schedule) -> None:
@@ -233,12 +285,6 @@ def run_kernel(call: KernelCall, buffers: Sequence[Buffer], values: Sequence[int
     report.ran_kernel(call.device, kernel, buffers, kernel.run(buffers, values, wait))
     for slot in call.written:
         buffers[slot].changed()
-
-
-def copy(destination: Buffer, source: Buffer) -> None:
-    """Copy between devices through host memory."""
-    destination.copyin(source.memory())
-    report.ran_copy(destination, source)
 
 
 def live_buffers(nodes: Iterable[UOp]) -> list[Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 from gradlet.graph.node import UOp, next_stamp, stamp_lock
 from gradlet.ops.op import Op
@@ -13,20 +13,49 @@ _BUFFER: Final = Op.BUFFER
 _VARIABLE: Final = Op.VARIABLE
 _BIND: Final = Op.BIND
 _DERIVATIVE: Final = Op.DERIVATIVE
+_WRITE: Final = Op.WRITE
+
+Key = tuple[Any, ...]
 
 
-def structural_key(roots: Iterable[UOp]) -> tuple[Hashable, tuple[UOp, ...]]:
-    """Key of the graph below `roots`, and its leaves: the BUFFER, VARIABLE and BIND nodes in order of discovery.
+class Structure(NamedTuple):
+    """A graph without its leaves, from one walk.
+
+    Attributes:
+        key: equal for equal structures.
+        leaves: the BUFFER, VARIABLE and BIND nodes in order of discovery.
+        writes: the WRITE nodes, each with its number in the key.
+        met: whether one of the nodes that the walk was to look out for is part of the graph.
+    """
+
+    key: Key
+    leaves: tuple[UOp, ...]
+    writes: list[tuple[UOp, int]]
+    met: bool
+
+
+def structural_key(roots: Iterable[UOp]) -> tuple[Key, tuple[UOp, ...]]:
+    """Key of the graph below `roots`, and its leaves: the BUFFER, VARIABLE and BIND nodes in order of discovery."""
+    return structure_of(roots)[:2]
+
+
+def structure_of(roots: Iterable[UOp], watched: Iterable[UOp] = ()) -> Structure:
+    """Structure of the graph below `roots`.
 
     Two lists of roots have equal keys exactly when one becomes the other by exchanging leaves position by position:
     buffers of the same dtype, size and device, variables of the same dtype and limits (names do not count), bound
     values. A device's table of 0, 1, 2, ... is exchanged with no other buffer. Aliasing counts: `a + a` and `a + b`
     differ. Numbers are given in order of discovery, so they depend on structure alone. The key holds dtype objects: for
-    use on disk replace them by their names.
+    use on disk replace them by their names. `schedule/difference` reads keys.
+
+    Args:
+        roots: TENSOR-stage nodes.
+        watched: nodes to look out for.
     """
     key: list[Any] = []
     append = key.append
     leaves: list[UOp] = []
+    writes: list[tuple[UOp, int]] = []
     stack: list[UOp] = []
     push, pop = stack.append, stack.pop
     with stamp_lock:
@@ -51,6 +80,8 @@ def structural_key(roots: Iterable[UOp]) -> tuple[Hashable, tuple[UOp, ...]]:
                 if op is _BIND:
                     leaves.append(node)
                     src = src[:1]
+                elif op is _WRITE:
+                    writes.append((node, node.num))
                 elif op is _DERIVATIVE:
                     key[-1] = None  # the value is what it is, whatever the gradient
                 for source in src:
@@ -78,4 +109,9 @@ def structural_key(roots: Iterable[UOp]) -> tuple[Hashable, tuple[UOp, ...]]:
                 append(arg.high)
             else:
                 append(arg)
-    return tuple(key), tuple(leaves)
+        met = False
+        for node in watched:
+            if node.stamp == stamp:
+                met = True
+                break
+    return Structure(tuple(key), tuple(leaves), writes, met)

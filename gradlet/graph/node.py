@@ -64,7 +64,7 @@ class UOp(ElementwiseMixin, MovementMixin):
 
     __slots__ = (
         "op", "dtype", "src", "arg", "uid", "mask", "kind", "sig", "stable", "stamp", "num",
-        "_shape", "_bounds", "_factor", "_ranges", "_open", "_extents", "__weakref__",
+        "_shape", "_bounds", "_factor", "_ranges", "_open", "_extents", "_memory", "__weakref__",
     )  # fmt: skip
     op: Op
     dtype: DType
@@ -85,6 +85,7 @@ class UOp(ElementwiseMixin, MovementMixin):
     _ranges: tuple[UOp, ...] | None
     _open: frozenset[UOp] | None  # `_ranges` as a set
     _extents: tuple[UOp | None, ...]
+    _memory: Any  # of a BUFFER: what it stands for, see runtime/buffer; unset until somebody needs it
 
     # construction
     @staticmethod

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from itertools import count
 from typing import Any, Final
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError
@@ -220,12 +220,9 @@ def address_of(view: memoryview) -> int:
     return address
 
 
-_buffers: Final[WeakKeyDictionary[UOp, Buffer]] = WeakKeyDictionary()
-
-
 def bind(node: UOp, buffer: Buffer) -> UOp:
     """Make a BUFFER node stand for this memory; returns the node."""
-    _buffers[node] = buffer
+    node._memory = buffer
     return node
 
 
@@ -241,18 +238,21 @@ def bind_parts(arenas: Mapping[str, int], places: Mapping[UOp, int], spare: dict
         if device not in spare or spare[device].nbytes < nbytes:
             spare[device] = Buffer(device, dtypes.uint8, nbytes)
     for node, offset in places.items():
-        if node not in _buffers:
+        if not hasattr(node, "_memory"):
             arg: BufferArg = node.arg
-            _buffers[node] = Buffer.part(spare[arg.device], offset, node.dtype, arg.size)
+            node._memory = Buffer.part(spare[arg.device], offset, node.dtype, arg.size)
 
 
 def buffer_of(node: UOp) -> Buffer:
     """The memory of a BUFFER node; made on first use, gone when the node is."""
-    found = _buffers.get(node)
-    if found is None:
+    try:
+        return node._memory  # type: ignore[no-any-return]
+    except AttributeError:
         arg: BufferArg = node.arg
-        found = _buffers[node] = Buffer(arg.device, node.dtype, arg.size)
-    return found
+        with _allocating:  # two threads that ask at once get the same memory
+            if not hasattr(node, "_memory"):
+                node._memory = Buffer(arg.device, node.dtype, arg.size)
+        return node._memory  # type: ignore[no-any-return]
 
 
 # BUFFER nodes whose memory somebody outside sees, one entry for each who does: it is read, and never written in place.

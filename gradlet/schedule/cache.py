@@ -6,24 +6,26 @@ or a new buffer. It holds no BUFFER node, so it keeps no memory alive.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any, Final
 
 from gradlet.base import settings
 from gradlet.base.dtype import DType
 from gradlet.graph.allocation import new_buffer_node
-from gradlet.graph.key import structural_key
-from gradlet.graph.node import UOp, mk
+from gradlet.graph.key import Structure, structure_of
+from gradlet.graph.node import UOp, by_uid, mk
 from gradlet.ops.op import Op
 from gradlet.schedule.calls import CopyCall, KernelCall, MemoryPlan, Schedule
 from gradlet.schedule.clean import note_value
 from gradlet.schedule.hazards import held_nodes
-from gradlet.schedule.moves import root_of
+from gradlet.schedule.moves import root_of, shortest
 from gradlet.target.target import Target
 
 MAX_ENTRIES: Final = 512
+
+_WRITING: Final = 1 << Op.WRITE | 1 << Op.SCATTER
 
 # Position of a leaf, or -1 - position of a new buffer.
 Slot = int
@@ -40,22 +42,53 @@ class CachedCall:
     device: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Entry:
-    """A schedule without its leaves."""
+    """A schedule without its leaves.
+
+    Attributes:
+        calls: the calls in order.
+        new: device, type and size of the new buffers.
+        results: for every graph that was asked for where its value lies, and the movement ops over it.
+        memory: the plan, without places.
+        places: where temporary buffers lie in the arena of their device.
+        ready: what `engine/ready` made of it, so that it runs at once; None until then.
+        used: number of the last question that it answered.
+    """
 
     calls: tuple[CachedCall, ...]
     new: tuple[tuple[str, DType, int], ...]
     results: tuple[tuple[Slot, tuple[tuple[Op, Any], ...]] | None, ...]
     memory: MemoryPlan
     places: tuple[tuple[Slot, int], ...]
+    ready: Any = field(default=None, compare=False)
+    used: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Environment:
+    """What decisions depend on beside the graph. Equal ones are one object.
+
+    Attributes:
+        default_device: where constants are stored when nothing says otherwise.
+        settings: names and values of all settings that change schedules or kernels.
+        targets: the devices of the graph's buffers, with what they are.
+    """
+
+    default_device: str
+    settings: tuple[tuple[str, Any], ...]
+    targets: tuple[tuple[str, Target], ...]
 
 
 class ScheduleCache:
-    """The schedules made last."""
+    """The schedules used last."""
 
     def __init__(self) -> None:
-        self.entries: OrderedDict[Hashable, Entry] = OrderedDict()
+        self.entries: dict[Hashable, Entry] = {}
+        self._environments: dict[Hashable, Environment] = {}
+        # The environment of the last question, with what it was made of.
+        self._last: tuple[Hashable, Environment | None] = ((), None)
+        self._next = count(1).__next__
 
     def ask(
         self,
@@ -64,18 +97,55 @@ class ScheduleCache:
         live: Sequence[UOp],
         default_device: str,
         settled: frozenset[UOp] = frozenset(),
+        watched: Iterable[UOp] = (),
     ) -> Question:
-        """Look a graph up."""
-        held, extra = held_nodes(roots, live)
-        extra.sort(key=lambda n: n.uid)
-        asked = [*roots, *extra]
-        structure, leaves = structural_key(asked)
-        bits = tuple([held.key(leaf) for leaf in leaves])
-        devices = dict.fromkeys([leaf.arg.device for leaf in leaves if leaf.op is Op.BUFFER])
-        targets = tuple([(device, target_of(device)) for device in devices])
+        """Look a graph up. Where it contains a watched node it is not the graph that is meant: nothing is looked up."""
+        structure = structure_of(roots, watched)
+        if structure.met:
+            return Question(self, (), structure, [], None, None)
+        leaves = structure.leaves
+        extra: list[UOp] = []
+        bits: tuple[Hashable, ...] | None = None
+        for root in roots:
+            if root.mask & _WRITING:
+                held, extra = held_nodes(roots, live, order=[*leaves, *[write for write, _ in structure.writes]])
+                extra.sort(key=by_uid)
+                if held.boxes:
+                    bits = tuple([held.key(leaf) for leaf in leaves])
+                break
+        devices = tuple(dict.fromkeys([leaf.arg.device for leaf in leaves if leaf.op is Op.BUFFER]))
+        environment = self._environment(default_device, devices, target_of)
+        numbers = dict(structure.writes)
         stays = tuple([leaf in settled for leaf in leaves]) if settled else ()
-        plain = (structure, len(roots), bits, stays, settings.schedule_key(), default_device)
-        return Question(self, plain, targets, asked, leaves)
+        key = (environment, structure.key, len(roots), bits, stays, tuple([numbers[write] for write in extra]))
+        entry = self.entries.get(key)
+        if entry is not None:
+            entry.used = self._next()
+        return Question(self, key, structure, [*roots, *extra], environment, entry)
+
+    def _environment(
+        self, default_device: str, devices: tuple[str, ...], target_of: Callable[[str], Target]
+    ) -> Environment:
+        """What decisions depend on now."""
+        targets = tuple([target_of(device) for device in devices])
+        made_of = (settings.Setting.changes, default_device, devices, targets)
+        known, found = self._last
+        if found is None or known != made_of:
+            key = (default_device, settings.schedule_key(), devices, targets)
+            made_of = (settings.Setting.changes, *made_of[1:])  # reading settings for the first time changes it
+            found = self._environments.get(key)
+            if found is None:
+                found = Environment(default_device, key[1], tuple(zip(devices, targets, strict=True)))
+                self._environments[key] = found
+            self._last = (made_of, found)
+        return found
+
+    def keep(self, key: Hashable, entry: Entry) -> None:
+        """Answer with this entry from now on; what was not asked for the longest time goes."""
+        entry.used = self._next()
+        self.entries[key] = entry
+        while len(self.entries) > MAX_ENTRIES:
+            del self.entries[min(self.entries, key=lambda key: self.entries[key].used)]
 
 
 @dataclass
@@ -84,31 +154,25 @@ class Question:
 
     Attributes:
         cache: where answers are.
-        plain: the structure, settings and everything else that decisions depend on, beside the targets.
-        targets: the devices of the graph, with what they are.
+        key: equal for questions with the same answer.
+        structure: the graph, its leaves, and whether it contains a node that was watched.
         asked: the roots, then writes that other graphs hold.
-        leaves: buffers, variables and bound values in order of discovery.
+        environment: what the answer depends on beside the graph.
+        entry: the answer, if an equal question was answered before.
     """
 
     cache: ScheduleCache
-    plain: tuple[Hashable, ...]
-    targets: tuple[tuple[str, Target], ...]
+    key: tuple[Hashable, ...]
+    structure: Structure
     asked: list[UOp]
-    leaves: tuple[UOp, ...]
+    environment: Environment | None
+    entry: Entry | None
 
     @property
-    def key(self) -> Hashable:
-        """Equal for questions with the same answer."""
-        return self.plain, self.targets
-
-    def answer(self) -> Schedule | None:
-        """The schedule of an equal graph with this graph's leaves, if there is one."""
-        entries = self.cache.entries
-        entry = entries.get(self.key)
-        if entry is None:
-            return None
-        entries.move_to_end(self.key)
-        return self.bind(entry)
+    def plain(self) -> tuple[Hashable, ...]:
+        """Everything that decisions depend on, beside the targets, as numbers, texts and types."""
+        assert self.environment is not None
+        return (*self.key[1:], self.environment.settings, self.environment.default_device)
 
     def bind(self, entry: Entry) -> Schedule:
         """An entry with leaves.
@@ -116,7 +180,7 @@ class Question:
         Raises:
             ArgumentError: one variable bound to two values.
         """
-        leaves = self.leaves
+        leaves = self.structure.leaves
         new = [new_buffer_node(device, dtype, size) for device, dtype, size in entry.new]
 
         def node(slot: Slot) -> UOp:
@@ -158,15 +222,12 @@ class Question:
 
     def keep(self, entry: Entry) -> None:
         """Answer with this entry from now on."""
-        entries = self.cache.entries
-        entries[self.key] = entry
-        if len(entries) > MAX_ENTRIES:
-            entries.popitem(last=False)
+        self.cache.keep(self.key, entry)
 
     def generalise(self, schedule: Schedule) -> Entry | None:
         """A schedule with positions in place of its leaves and buffers."""
         slots: dict[UOp, Slot] = {}
-        for position, leaf in enumerate(self.leaves):
+        for position, leaf in enumerate(self.structure.leaves):
             slots.setdefault(variable_of(leaf), position)
         new: list[tuple[str, DType, int]] = []
 
@@ -194,6 +255,7 @@ class Question:
                 results.append(None)
                 continue
             chain: list[tuple[Op, Any]] = []
+            result = shortest(result)
             bottom = root_of(result)
             while result is not bottom:
                 chain.append((result.op, result.arg))

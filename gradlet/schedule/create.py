@@ -6,13 +6,13 @@ without them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gradlet.base import settings
 from gradlet.graph.node import UOp, no_gc
 from gradlet.schedule import kept
-from gradlet.schedule.cache import ScheduleCache
+from gradlet.schedule.cache import Question, ScheduleCache
 from gradlet.schedule.calls import Schedule
 from gradlet.schedule.kept import Store
 from gradlet.target.target import Target
@@ -27,6 +27,25 @@ _cache: Final = ScheduleCache()
 def forget_schedules() -> None:
     """Empty this process's cache of schedules: equal graphs are decided anew, or recalled from the store."""
     _cache.entries.clear()
+
+
+def ask_for_schedule(
+    roots: Sequence[UOp],
+    target_of: Callable[[str], Target],
+    live: Sequence[UOp] = (),
+    default_device: str = "CPU",
+    watched: Iterable[UOp] = (),
+) -> Question:
+    """Whether this process made or recalled the schedule of an equal graph; arguments as for `create_schedule`.
+
+    Args:
+        roots: TENSOR-stage nodes to have in memory.
+        target_of: facts about a device, by its name.
+        live: other graphs still in use.
+        default_device: where constants are stored when nothing says otherwise.
+        watched: nodes that stand for something else by now; the question says whether the graph contains one.
+    """
+    return _cache.ask(roots, target_of, live, default_device, watched=watched)
 
 
 def create_schedule(
@@ -55,13 +74,11 @@ def create_schedule(
         if not settings.SCHEDULE_CACHE or observers:
             return _make(roots, target_of, live, observers, default_device, tell, settled)
         question = _cache.ask(roots, target_of, live, default_device, settled)
-        found = question.answer()
-        if found is not None:
-            return found
-        name = kept.entry_name(question, store) if store is not None and tell is None else ""
-        entry = kept.recall(name, store, target_of) if store is not None and name else None
+        name = kept.entry_name(question, store) if question.entry is None and store is not None and tell is None else ""
+        entry = kept.recall(name, store, target_of) if store is not None and name else question.entry
         if entry is not None:
-            question.keep(entry)
+            if entry is not question.entry:
+                question.keep(entry)
             return question.bind(entry)
         made = _make(roots, target_of, live, (), default_device, tell, settled)
         entry = question.remember(made)

@@ -166,17 +166,22 @@ def place_writes(
 
 
 def held_nodes(
-    roots: Sequence[UOp], live: Sequence[UOp], runs: Collection[UOp] | None = None
+    roots: Sequence[UOp],
+    live: Sequence[UOp],
+    runs: Collection[UOp] | None = None,
+    order: Sequence[UOp] | None = None,
 ) -> tuple[Held, list[UOp]]:
     """What other graphs still need after this schedule, and the writes of ours among it that are not roots.
 
     A live graph that contains one of our roots or writes will read its result, not what lies below. `runs` are the
-    writes that the schedule performs; all that the roots contain if it does not say.
+    writes that the schedule performs; all that the roots contain if it does not say. `order` has at least the buffers
+    and the writes of the roots' graphs, for who knows them already.
     """
     held = Held()
     if not any(r.mask & _WRITING for r in roots):
         return held, []
-    order = toposort(roots)
+    if order is None:
+        order = toposort(roots)
     held.buffers = {n for n in order if n.op is Op.BUFFER}
     known = set(roots)
     known.update(n for n in order if n.op is Op.WRITE and (runs is None or n in runs))

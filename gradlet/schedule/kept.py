@@ -33,7 +33,8 @@ class Store(Protocol):
 
 def entry_name(question: Question, store: Store) -> str:
     """The name of an answer; "" where the question means something to this process only."""
-    targets = [f"{device} {target.text}" for device, target in question.targets]
+    assert question.environment is not None
+    targets = [f"{device} {target.text}" for device, target in question.environment.targets]
     try:
         text = text_of(question.plain)
     except TypeError:
@@ -72,7 +73,7 @@ def to_bytes(entry: Entry) -> bytes:
         numbers[node] = len(rows)
         rows.append((node.op, node.dtype, tuple([numbers[s] for s in node.src]), node.arg))
     calls = tuple([(None if c.ast is None else numbers[c.ast], replace(c, ast=None)) for c in entry.calls])
-    return pickle.dumps((rows, calls, replace(entry, calls=())), pickle.HIGHEST_PROTOCOL)
+    return pickle.dumps((rows, calls, replace(entry, calls=(), ready=None)), pickle.HIGHEST_PROTOCOL)
 
 
 def from_bytes(content: bytes) -> Entry:

@@ -8,13 +8,13 @@ import numpy as np
 
 from gradlet import Tensor
 from gradlet.graph import node as graph_node
-from gradlet.runtime import buffer as runtime_buffer
+from gradlet.ops.op import Op
 
 
 def counts() -> tuple[int, int, int]:
     gc.collect()
     nodes = sum(len(table) for table in graph_node._tables)
-    return nodes, len(runtime_buffer._buffers), len(Tensor.all_live())
+    return nodes, graph_node.count_nodes(Op.BUFFER), len(Tensor.all_live())
 
 
 def test_nothing_is_left_after_steps() -> None:
