@@ -186,6 +186,28 @@ def _realize(roots: Sequence[UOp], live: Sequence[UOp]) -> dict[UOp, UOp]:
     return _settle(found, roots, resolved, live, overwritten, None)
 
 
+def realize_alone(root: UOp) -> UOp | None:
+    """Compute a root that nobody but one tensor holds, if this process has its schedule: the way of eager programs.
+
+    Nothing needs to be remembered of such a root, and nobody has to be told.
+
+    Args:
+        root: a TENSOR-stage node without writes and without sizes known only at launch.
+
+    Returns:
+        What it became; None where only `realize` can do it.
+    """
+    if settings.DEBUG.value or _thread.recorder is not None or events.active() or not settings.SCHEDULE_CACHE.value:
+        return None
+    question = ask_for_schedule((root,), target_of, (), Device.DEFAULT, list(_realized) if _realized else ())
+    entry = question.entry
+    if entry is None:
+        return None
+    leaves = question.structure.leaves
+    ready = ready_of(entry, question.asked, leaves)
+    return ready.nodes((root,), leaves, ready.run(leaves)).get(root)
+
+
 def _tell(calls: Sequence[Any], start: float, cached: bool = False) -> None:
     """Tell listeners that a schedule is there."""
     if events.active():

@@ -189,7 +189,7 @@ class Buffer:
         return f"<Buffer {self.device} {self.dtype.name}[{self.size}] {state}>"
 
     def __del__(self) -> None:
-        if self._owner is None and self._address is not None and not sys.is_finalizing():
+        if self._address is not None and self._owner is None and not sys.is_finalizing():
             Device[self.device].allocator.free(self._address, self.nbytes)
 
 

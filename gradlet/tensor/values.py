@@ -5,13 +5,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from math import prod
+from sys import getrefcount
 from typing import Any, Final, Self
 
+from gradlet.base.dtype import dtypes
 from gradlet.base.errors import DeviceError, DTypeError, NoAxesError, ShapeError
 from gradlet.engine import execute
 from gradlet.graph.node import UOp
 from gradlet.ops.movement import operand
-from gradlet.ops.op import Op
+from gradlet.ops.op import MOVEMENT, Op
 from gradlet.runtime.buffer import buffer_of, protected
 from gradlet.tensor import donation, hostdata, symbolic, writes
 from gradlet.tensor.core import LazyTensor
@@ -24,6 +26,8 @@ _FORMS: Final = {
     "int64": "<q", "uint64": "<Q", "float16": "<e", "float32": "<f", "float64": "<d",
 }  # fmt: skip
 _IN_PLACE: Final = 1 << Op.WRITE | 1 << Op.SCATTER
+_SEEN_BY_OTHERS: Final = _IN_PLACE | 1 << Op.LIMIT
+_HAS_BUFFER: Final = 1 << Op.BUFFER
 
 
 class Values(LazyTensor):
@@ -40,6 +44,8 @@ class Values(LazyTensor):
         >>> (Tensor([1]) + 1).realize().is_realized
         True
         """
+        if not others and self._realize_alone():
+            return self
         asked = [operand(t, "realize", "every argument").uop for t in (self, *others)]
         roots = [n for n in dict.fromkeys(asked) if writes.strip(n)[0].op is not Op.BUFFER]
         if not roots:
@@ -68,6 +74,24 @@ class Values(LazyTensor):
         if strayed:
             _bring_back(strayed)
         return self
+
+    def _realize_alone(self) -> bool:
+        """Compute this if nobody else holds its graph, without asking who else is alive; returns whether that worked.
+
+        Results that may be donated to are for `realize`.
+        """
+        node = self.uop
+        if node.op in MOVEMENT or not node.mask & _HAS_BUFFER or node.mask & _SEEN_BY_OTHERS:
+            return False
+        if getrefcount(node) != _ALONE or prod(node.shape) * node.dtype.itemsize >= donation.LEAST_BYTES:
+            return False
+        result = execute.realize_alone(node)
+        if result is None:
+            return False
+        if execute.base_buffer(result).arg.device != self._place:
+            return False  # a constant, which no device computed: `realize` brings it to its own
+        self.uop = result
+        return True
 
     def schedule(self, *others: Any) -> Any:
         """The kernel calls that would compute this and other tensors, without running them.
@@ -202,3 +226,14 @@ def _bring_back(strayed: list[tuple[Any, str]]) -> None:
     for tensor, device in strayed:
         copy = moved.setdefault((tensor.uop, device), tensor.to(device))
         tensor.uop, tensor._place = copy.realize().uop, device
+
+
+def _held_by_one_tensor() -> int:
+    """What `getrefcount` says of the node of a tensor, in a variable, that nothing else holds."""
+    holder = Values.__new__(Values)
+    holder.uop = UOp.const(dtypes.float64, 0.5772156649)
+    node = holder.uop
+    return getrefcount(node)
+
+
+_ALONE: Final = _held_by_one_tensor()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from functools import lru_cache
 from typing import Final
 
 from gradlet.base.errors import DeviceError
@@ -115,6 +116,7 @@ class HostAllocator:
         )
 
 
+@lru_cache(4096)
 def size_class(nbytes: int) -> int:
     """Bytes of the block for a request: steps of 64 bytes, above 1 KiB eight steps for each doubling."""
     size = nbytes + SLACK

@@ -106,7 +106,7 @@ class CpuProgram:
             words = self._idle.pop()
         except IndexError:
             words = _Words(self.stages, self.words)
-        self._pack(words.memory, words.header_bytes, *[b.address for b in buffers], *values)
+        self._pack(words.memory, words.header_bytes, *[b._address or b.address for b in buffers], *values)
         if self._is_small:
             self._function(words.table, 0, self._grid)
         else:

@@ -29,7 +29,16 @@ def host_target() -> Target:
     Raises:
         DeviceError: CPU_FEATURES asks for instructions that this machine lacks.
     """
-    return _target(settings.CPU_FEATURES.value, usable_cores(), bool(settings.PROBE))
+    global _last
+    changes, found = _last
+    if found is None or changes != settings.Setting.changes:
+        found = _target(settings.CPU_FEATURES.value, usable_cores(), bool(settings.PROBE))
+        _last = (settings.Setting.changes, found)
+    return found
+
+
+# The target for the settings as they were at that number of changes: every realize asks, and counting cores takes long.
+_last: tuple[int, Target | None] = (0, None)
 
 
 def usable_cores() -> int:
@@ -52,7 +61,9 @@ def available_cores() -> int:
 
 
 def forget_facts() -> None:
-    """Look measured facts up again: there are new ones."""
+    """Look cores and measured facts up again: there are new ones."""
+    global _last
+    _last = (0, None)
     _target.cache_clear()
 
 
