@@ -165,8 +165,8 @@ def _realize(roots: Sequence[UOp], live: Sequence[UOp]) -> dict[UOp, UOp]:
             _tell(entry.calls, start, True)
             memory = ready.run(leaves)
             found = ready.nodes(asked, leaves, memory)
-            overwritten = [leaves[slot] for slot in ready.overwritten]
-            return _settle(found, roots, resolved, live, overwritten, [asked[number] for number in ready.stale])
+            changed = [leaves[slot] for slot in ready.overwritten]
+            return _settle(found, roots, resolved, live, changed, [asked[number] for number in ready.stale])
     else:
         resolved = resolve(roots)
     plan = create_schedule(
