@@ -267,34 +267,51 @@ _DOTS: Final = 1 << Op.DOT | 1 << Op.DOT16
 
 
 def join_dots(sink: UOp) -> UOp:
-    """A sum with a DOT that begins with 0 and that nothing else needs: the DOT begins with the rest of the sum."""
+    """Two sums of DOTs that begin with 0, added up, become one: the second goes on from the first.
+
+    What else is added stays outside of sums of byte products, which may then wait for it until they are done; products
+    of halves begin with it.
+    """
     if not sink.mask & _DOTS:
         return sink
     order = kernel_order(sink)
     uses = use_counts(order)
     new: dict[UOp, UOp] = {}
+    alone: set[UOp] = {n for n in order if uses[n] == 1}
     for node in order:
         src = tuple([new.get(s, s) for s in node.src])
         made = node if src == node.src else mk(node.op, node.dtype, src, node.arg)
         if node.op is Op.ADD:
-            for i in (0, 1):
-                joined = _begun_with(src[i], src[1 - i]) if uses[node.src[i]] == 1 else None
+            for i in (1, 0):
+                joined = _joined(src[i], src[1 - i], alone) if node.src[i] in alone else None
                 if joined is not None:
                     made = joined
+                    if node in alone:
+                        alone.update((made, *made.src))
                     break
         if made is not node:
             new[node] = made
     return new.get(sink, sink)
 
 
-def _begun_with(dot: UOp, start: UOp) -> UOp | None:
-    """A chain of DOTs on top of another value, if it begins with 0."""
+def _joined(dot: UOp, rest: UOp, alone: set[UOp]) -> UOp | None:
+    """The sum of a chain of DOTs that begins with 0 and another value."""
     chain: list[UOp] = []
     while dot.op in DOTS:
         chain.append(dot)
         dot = dot.src[2]
     if not chain or dot.op is not Op.CONST or dot.arg:
         return None
+    if chain[0].op is Op.DOT16 or rest.op is Op.DOT:
+        return _begun_with(chain, rest)
+    if rest.op is Op.ADD and rest in alone:
+        for i in (0, 1):
+            if rest.src[i].op is Op.DOT and rest.src[i] in alone:
+                return mk(Op.ADD, rest.dtype, (rest.src[1 - i], _begun_with(chain, rest.src[i])))
+    return None
+
+
+def _begun_with(chain: list[UOp], start: UOp) -> UOp:
     for link in reversed(chain):
         start = mk(link.op, link.dtype, (link.src[0], link.src[1], start))
     return start

@@ -12,6 +12,7 @@ from gradlet.codegen import (
     decompose_ops,
     divisions,
     expand,
+    interleave,
     linearize,
     loops,
     memory,
@@ -149,7 +150,8 @@ def lower(ast: UOp, target: Target, observers: Sequence[Observer] = (), parallel
     with no_gc(), remembered_order():
         context = Lowering(target, parallel)
         sink = PIPELINE.run(ast, context, observers)
-        uops = tuple(linearize.linearize(sink, context.nests[0] if context.nests else None))
+        ordered = linearize.linearize(sink, context.nests[0] if context.nests else None)
+        uops = tuple(interleave.side_by_side(ordered))
         return describe(ast, sink, uops)
 
 

@@ -2,7 +2,9 @@
 
 A matrix is cut into blocks of 16 or 32 columns. Each row of a block has integer codes and a scale, in some types a
 minimum too: `weight = scale * (code - zero) - minimum`. When a matrix is loaded, rows are interleaved: what
-neighbouring lanes of a vector need lies side by side, and four codes share a word of 32 bits.
+neighbouring lanes of a vector need lies side by side, and a word of 32 bits has four codes of one row in the low halves
+of its bytes, and those of a second row, for the same columns, in the high halves. So a word of the vector that is read
+once meets two rows, and two of its words at a time are enough.
 
 A product with few rows multiplies the codes with integers: the vector is written block by block as integers of 16 bits
 and a scale, each integer as two signed bytes, and products of bytes are exact. A vector's element is off by at most one
@@ -183,7 +185,8 @@ class QuantizedWeight:
         self._kind = TYPES[type]
         rows, columns = shape
         self._lanes = lanes = _lanes_of(blocks.codes.device)
-        self._tiles = -(-rows // lanes)
+        self._sides = 1 if self._kind.bits == 8 else 2  # rows that share a word
+        self._tiles = -(-rows // (self._sides * lanes))
         self._blocks = columns // self._kind.group
         self._nested = self._blocks // blocks.scale.shape[1]  # blocks that share a scale of scales
 
@@ -191,12 +194,12 @@ class QuantizedWeight:
             if values is None:
                 return None
             count = values.shape[1]
-            padded = values.pad(((0, self._tiles * lanes - rows), (0, 0)))
-            return padded.reshape(self._tiles, lanes, count).permute(0, 2, 1).contiguous()
+            padded = values.pad(((0, self._tiles * self._sides * lanes - rows), (0, 0)))
+            return padded.reshape(self._tiles, self._sides, lanes, count).permute(0, 3, 1, 2).contiguous()
 
         self._scale, self._minimum = interleave(blocks.scale), interleave(blocks.minimum)
         self._scales, self._minima = interleave(blocks.scales), interleave(blocks.minima)
-        codes = blocks.codes.pad(((0, self._tiles * lanes - rows), (0, 0)))
+        codes = blocks.codes.pad(((0, self._tiles * self._sides * lanes - rows), (0, 0)))
         self._codes = self._pack(codes)
         Tensor.realize(*[t for t in (*self._codes, *self._parts()) if t is not None])
 
@@ -248,14 +251,14 @@ class QuantizedWeight:
     def dequantize(self) -> Tensor:
         """The matrix in float32, [rows, columns]."""
         rows, size = self.shape[0], self._kind.group
-        values = self._numbers()  # [tiles, blocks, size, lanes]
+        values = self._numbers()  # [tiles, blocks, size, sides, lanes]
         scale, minimum = self._factors()
         if self._kind.zero:
             values = values - self._kind.zero
         values = values * scale.unsqueeze(2)
         if minimum is not None:
             values = values - minimum.unsqueeze(2)
-        values = values.permute(0, 3, 1, 2).reshape(self._tiles * self._lanes, self._blocks * size)
+        values = values.permute(0, 3, 4, 1, 2).reshape(self._tiles * self._sides * self._lanes, self._blocks * size)
         return values[:rows]
 
     def linear(self, x: Tensor) -> Tensor:
@@ -284,46 +287,45 @@ class QuantizedWeight:
     def _pack(self, codes: Tensor) -> list[Tensor]:
         """Codes [rows, columns] as what the products read: words of four codes, or bytes where a code is one."""
         size = self._kind.group
-        codes = codes.reshape(self._tiles, self._lanes, self._blocks, size)
+        codes = codes.reshape(self._tiles, self._sides, self._lanes, self._blocks, size)
         if self._kind.bits == 8:
-            return [codes.permute(0, 2, 3, 1).contiguous()]
+            return [codes.permute(0, 3, 4, 1, 2).contiguous()]
         words = size // 4
         # Byte t of word j is code `words * t + j`: neighbouring codes of a vector are then in neighbouring words.
-        bytes_ = codes.cast("int32").reshape(self._tiles, self._lanes, self._blocks, 4, words).permute(0, 2, 4, 1, 3)
+        bytes_ = codes.cast("int32").reshape(self._tiles, 2, self._lanes, self._blocks, 4, words)
+        bytes_ = bytes_.permute(0, 3, 5, 1, 2, 4)  # [tiles, blocks, words, sides, lanes, 4]
         low = _words(bytes_ & 15)
-        packed = [(low[:, :, : words // 2] | (low[:, :, words // 2 :] << 4)).contiguous()]
+        packed = [(low[:, :, :, 0] | (low[:, :, :, 1] << 4)).contiguous()]
         extra = self._kind.bits - 4
         if extra:
-            places = (extra * Tensor.arange(words, dtype="int32", device=codes.device)).reshape(words, 1)
+            places = (extra * Tensor.arange(words, dtype="int32", device=codes.device)).reshape(words, 1, 1)
             packed.append((_words(bytes_ >> 4) << places).sum(2, dtype="int32").contiguous())
         return packed
 
-    def _code_words(self) -> list[Tensor]:
-        """The words [tiles, blocks, words / 2, lanes] of the first and of the last half of each block."""
+    def _code_words(self) -> Tensor:
+        """The words of four codes, [tiles, blocks, words, sides, lanes]."""
         first = self._codes[0]
-        halves = [first & NIBBLES, (first >> 4) & NIBBLES]
+        words = Tensor.stack(first & NIBBLES, (first >> 4) & NIBBLES, dim=3)
         extra = self._kind.bits - 4
-        if not extra:
-            return halves
-        count = first.shape[2]
-        mask = 0x01010101 if extra == 1 else 0x03030303
-        above = self._codes[1].unsqueeze(2)
-        for i in (0, 1):
-            places = Tensor.arange(i * count, (i + 1) * count, dtype="int32", device=first.device).reshape(count, 1)
-            halves[i] = halves[i] | (((above >> (extra * places)) & mask) << 4)
-        return halves
+        if extra:
+            mask = 0x01010101 if extra == 1 else 0x03030303
+            above = self._codes[1]
+            upper = [((above >> (extra * place)) & mask) << 4 for place in range(first.shape[2])]
+            words = words | Tensor.stack(*upper, dim=2)
+        return words
 
     def _numbers(self) -> Tensor:
-        """The codes as float32, [tiles, blocks, columns of a block, lanes]."""
+        """The codes as float32, [tiles, blocks, columns of a block, sides, lanes]."""
         if self._kind.bits == 8:
             return self._codes[0].cast("float32")
-        words = Tensor.cat(*self._code_words(), dim=2)
-        places = (8 * Tensor.arange(4, dtype="int32", device=words.device)).reshape(4, 1, 1)
+        words = self._code_words()
+        places = (8 * Tensor.arange(4, dtype="int32", device=words.device)).reshape(4, 1, 1, 1)
         values = (words.unsqueeze(2) >> places) & 255
-        return values.reshape(self._tiles, self._blocks, self._kind.group, self._lanes).cast("float32")
+        shape = self._tiles, self._blocks, self._kind.group, 2, self._lanes
+        return values.reshape(shape).cast("float32")
 
     def _factors(self) -> tuple[Tensor, Tensor | None]:
-        """Scale and minimum of every block in float32, [tiles, blocks, lanes]."""
+        """Scale and minimum of every block in float32, [tiles, blocks, sides, lanes]."""
         scale, minimum = [
             None if part is None else self._by_block(part, by)
             for part, by in ((self._scale, self._scales), (self._minimum, self._minima))
@@ -335,8 +337,8 @@ class QuantizedWeight:
         part = part.cast("float32")
         if by is None:
             return part
-        inner = by.cast("float32").reshape(self._tiles, part.shape[1], self._nested, self._lanes)
-        return (part.unsqueeze(2) * inner).reshape(self._tiles, self._blocks, self._lanes)
+        inner = by.cast("float32").reshape(self._tiles, part.shape[1], self._nested, self._sides, self._lanes)
+        return (part.unsqueeze(2) * inner).reshape(self._tiles, self._blocks, self._sides, self._lanes)
 
     # products
     def _few_rows(self, x: Tensor) -> Tensor:
@@ -344,25 +346,23 @@ class QuantizedWeight:
         x = x.reshape(count, 1, self._blocks, size)
         scale, minimum = self._factors()
         if self._kind.bits == 8:
-            products = (self._codes[0].cast("float32") * x.unsqueeze(-1)).sum(3)
+            products = (self._codes[0].cast("float32") * x.reshape(*x.shape, 1, 1)).sum(3)
             total = (products * scale).sum(2)
         else:
             unit, words, sums = _as_integers(x)
-            halves = self._code_words()
-            middle = size // 8
+            codes = self._code_words()
             dots: Any = 0
             for part in words:
                 # The upper byte counts 256 times.
-                below = _byte_products(halves[0], part[..., :middle, :])
-                products = (below + _byte_products(halves[1], part[..., middle:, :])).sum(3, dtype="int32")
-                dots = dots * 256 + products
+                dots = dots * 256 + _byte_products(codes, part).sum(3, dtype="int32")
+            value = dots.cast("float32") * unit
             if self._kind.zero:
-                dots = dots - sums * self._kind.zero
-            value = dots.cast("float32") * scale
+                value = value - sums * self._kind.zero
+            value = value * scale
             if minimum is not None:
-                value = value - sums.cast("float32") * minimum
-            total = (value * unit).sum(2)
-        return total.reshape(count, self._tiles * self._lanes)[:, :rows]
+                value = value - sums * minimum
+            total = value.sum(2)
+        return total.reshape(count, self._tiles * self._sides * self._lanes)[:, :rows]
 
 
 def _lanes_of(device: str) -> int:
@@ -379,8 +379,8 @@ def _words(bytes_: Tensor) -> Tensor:
 def _as_integers(x: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
     """A vector [count, 1, blocks, size] as `unit * integer`.
 
-    Returns the units [count, 1, blocks, 1], the integers' upper and lower signed bytes as words
-    [count, 1, blocks, words, 1], and their sums.
+    Returns the units [count, 1, blocks, 1, 1], the integers' upper and lower signed bytes as words
+    [count, 1, blocks, words, 1, 1], and the sums of `unit * integer`.
     """
     count, _, blocks, size = x.shape
     largest = x.abs().max(-1, keepdim=True).maximum(SMALLEST)
@@ -390,9 +390,10 @@ def _as_integers(x: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
     words: list[Tensor] = []
     for part in parts:
         bytes_ = (part & 255).reshape(count, 1, blocks, 4, size // 4)
-        words.append(_words(bytes_.permute(0, 1, 2, 4, 3)).unsqueeze(-1).contiguous())
-    unit = (largest * (1.0 / LARGEST)).contiguous()
-    return unit, words, whole.sum(-1, keepdim=True, dtype="int32").contiguous()
+        words.append(_words(bytes_.permute(0, 1, 2, 4, 3)).reshape(count, 1, blocks, size // 4, 1, 1).contiguous())
+    unit = (largest * (1.0 / LARGEST)).unsqueeze(-1).contiguous()
+    sums = whole.sum(-1, keepdim=True, dtype="int32").unsqueeze(-1)
+    return unit, words, (sums.cast("float32") * unit).contiguous()
 
 
 def _byte_products(codes: Tensor, signed: Tensor) -> Tensor:

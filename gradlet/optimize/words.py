@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Op
-from gradlet.optimize.analysis import KernelFacts, range_size, size_bound
+from gradlet.ops.op import AxisKind, Op, Opt, OptKind, PrefetchDetail
+from gradlet.optimize.analysis import Access, KernelFacts, range_size, size_bound
 from gradlet.optimize.plan import Plan
+from gradlet.schedule.dots import SHORT_SUM
 
-SHORT_SUM = 8  # words of a block at most: its sum is straight code
 FAR_TILES = 4  # runs through memory side by side
 MAX_NODES = 2000  # in the copies of a loop body
+AHEAD_BYTES = 4096  # how far before its use memory is asked for
 
 
 def block_products(facts: KernelFacts, plan: Plan) -> set[UOp]:
     """Plan a kernel whose DOTs are summed over short blocks; returns its ranges (empty when it is no such kernel).
 
-    Lanes are the rows that lie side by side. The codes are read once, so memory sets the pace: several far tiles of
-    rows are walked at once, or where several vectors are multiplied, those.
+    Lanes are the rows that lie side by side. The codes are read once, so memory sets the pace if what is done with a
+    word is little: what several rows or vectors do with it is done at once, as far as their sums fit the registers. If
+    few do, several far tiles of rows are walked at once. Codes are asked for well ahead: few runs are no work for the
+    hardware that does so.
     """
     dots = [n for n in facts.order if n.op is Op.DOT]
     over = [r for r in facts.reduces if any(d in plan.below(r) for d in dots)]
@@ -33,14 +36,31 @@ def block_products(facts: KernelFacts, plan: Plan) -> set[UOp]:
         plan.unroll(loop, plan.size(loop))
         body *= plan.size(loop)
     plan.vectorize(lanes[0], plan.fitting_lanes(plan.lanes_for(lanes[0]), plan.size(lanes[0])))
-    vectors = [r for r in outputs if not any(r in a.ranges for a in codes)]
-    rest = [r for r in outputs if r is not lanes[0] and r not in vectors]
-    if vectors and plan.size(vectors[0]) > 1:
-        plan.unroll(vectors[0], min(plan.size(vectors[0]), FAR_TILES))
-    elif rest and range_size(rest[0]) is not None and plan.size(rest[0]) >= 4 * FAR_TILES:
-        if body * FAR_TILES <= MAX_NODES:
-            plan.unroll_far(rest[0], FAR_TILES)
+    registers, together = plan.target.vector_registers, len(sums)
+    sharing = [r for r in outputs if r is not lanes[0] and any(facts.stride(a, r) == 0 for a in codes)]
+    for loop in sorted(sharing, key=lambda r: -r.arg.number):
+        copies = min(plan.size(loop), registers // 2 // together, MAX_NODES // body)
+        if copies > 1:
+            plan.unroll(loop, copies)
+            together, body = together * copies, body * copies
+    rest = [r for r in outputs if r is not lanes[0] and r not in sharing]
+    far = min(FAR_TILES, registers // 4 // together, MAX_NODES // body)
+    if far > 1 and rest and range_size(rest[0]) is not None and plan.size(rest[0]) >= 4 * FAR_TILES:
+        plan.unroll_far(rest[0], far)
+    _ask_ahead(facts, plan, codes)
     return set(facts.ranges[dots[0]])
+
+
+def _ask_ahead(facts: KernelFacts, plan: Plan, codes: list[Access]) -> None:
+    """Ask for the codes of later blocks: behind the last one of a tile lies the first one of the next."""
+    longest = max(codes, key=lambda a: a.param.arg.size * a.param.dtype.itemsize)
+    for loop in sorted(longest.ranges, key=lambda r: -r.arg.number):
+        step = facts.stride(longest, loop)
+        if loop.arg.kind is AxisKind.REDUCE and plan.blocks(loop) > 1 and step:
+            ahead = max(1, AHEAD_BYTES // (step * longest.param.dtype.itemsize))
+            detail = PrefetchDetail(longest.param.arg.slot)
+            plan.opts.append(Opt(OptKind.PREFETCH, plan.number(loop), ahead, detail=detail))
+            return
 
 
 def _is_short(reduce: UOp) -> bool:

@@ -20,6 +20,8 @@ _SHORT_PAIRS: Final = {
 }  # fmt: skip
 _SHORT_MAX: Final = 32767
 _ALL_BITS: Final = 0xFFFFFFFF
+_DOT: Final = Op.DOT  # members of an enum are slow to reach through their class
+_MULTIPLES: Final = frozenset(1 << i for i in range(1, 15))
 
 
 class Pair(NamedTuple):
@@ -155,21 +157,94 @@ def _arm_bytes(writer: Writer, name: str, total: Value, first: Value, second: Va
 def _x86(writer: Writer, target: Target, pairs: Sequence[Pair], start: Value | None) -> Value:
     if target.dot8:
         return _instruction(writer, pairs, start)
-    total = start
-    group: Value | None = None  # sums of pairs of products as shorts
-    largest = 0
+    total = ByteSum(writer, start)
     for pair in pairs:
+        total.add(pair)
+    return total.value()
+
+
+class ByteSum:
+    """A sum of byte products while it is written, in a register of x86 that has no instruction for it.
+
+    Sums of pairs of products stay shorts as long as they cannot saturate.
+    """
+
+    def __init__(self, writer: Writer, start: Value | None) -> None:
+        self.writer, self.total = writer, start
+        self.group: Value | None = None  # sums of pairs of products as shorts
+        self.largest = 0
+
+    def add(self, pair: Pair) -> None:
+        """Add the products of the bytes of two words."""
         bound = 2 * 128 * pair.largest
         if bound > _SHORT_MAX:
-            total = _sum(writer, total, _by_shorts(writer, pair))
-            continue
-        if group is not None and largest + bound > _SHORT_MAX:
-            total, group, largest = _sum(writer, total, _widened(writer, group)), None, 0
-        group, largest = _sum(writer, group, _byte_pairs(writer, pair)), largest + bound
-    if group is not None:
-        total = _sum(writer, total, _widened(writer, group))
-    assert total is not None
-    return total
+            self.total = _sum(self.writer, self.total, _by_shorts(self.writer, pair))
+            return
+        if self.group is not None and self.largest + bound > _SHORT_MAX:
+            self.total = _sum(self.writer, self.total, _widened(self.writer, self.group))
+            self.group, self.largest = None, 0
+        self.group = _sum(self.writer, self.group, _byte_pairs(self.writer, pair))
+        self.largest += bound
+
+    def value(self, times: int = 1) -> Value:
+        """The sum in words, multiplied by a power of two that a short can be."""
+        if self.total is None and self.group is not None:
+            return _widened(self.writer, self.group, times)
+        if self.group is not None:
+            self.total = _sum(self.writer, self.total, _widened(self.writer, self.group))
+        assert self.total is not None
+        return self.total if times == 1 else self.writer.binary("mul", self.total, integer(times, self.total.type))
+
+
+class Sums:
+    """The sums of byte products of a program that are written DOT by DOT, where a DOT is no instruction.
+
+    Attributes:
+        multiples: products of such a sum and a power of two, which cost nothing.
+    """
+
+    def __init__(self, uops: Sequence[UOp], target: Target) -> None:
+        self.multiples: dict[UOp, UOp] = {}
+        self._times: dict[UOp, int] = {}
+        self._goes_on: set[UOp] = set()
+        self._open: dict[UOp, ByteSum] = {}
+        self._begun = False  # since code was last held in order
+        self._lanes = target.vector_bits // 32 if target.triple.startswith("x86_64") and not target.dot8 else 0
+        if not self._lanes or not any(map(self.has, uops)):
+            return
+        uses = Counter(s for node in uops for s in node.src)
+        for node in uops:
+            if self.has(node) and node.src[2].op is _DOT and uses[node.src[2]] == 1:
+                self._goes_on.add(node.src[2])
+            elif node.op is Op.MUL and self.has(node.src[0]) and uses[node.src[0]] == 1:
+                times = _known(node.src[1])
+                if times in _MULTIPLES:
+                    self.multiples[node], self._times[node.src[0]] = node.src[0], times
+
+    def has(self, node: UOp) -> bool:
+        """Whether a node is a DOT of this kind: one that fills a register."""
+        return node.op is _DOT and node.dtype.count == self._lanes
+
+    def go_on(self, writer: Writer, node: UOp, value: Callable[[UOp], Value]) -> Value:
+        """Write a DOT; what is returned is only its value where no other DOT goes on from it."""
+        total = self._open.pop(node.src[2], None)
+        if total is None:
+            total = ByteSum(writer, None if is_zero(node.src[2]) else value(node.src[2]))
+        total.add(Pair(value(node.src[0]), value(node.src[1]), largest_byte(node.src[0])))
+        self._begun = True
+        if node in self._goes_on:
+            self._open[node] = total
+            return Value("poison", vector_type(self._lanes, "i32"))
+        return total.value(self._times.get(node, 1))
+
+    def before_load(self, writer: Writer) -> None:
+        """Keep the loads of each turn between the sums: LLVM's scheduler works within the code between two labels.
+
+        It would load what many turns need early, and then has no registers for the sums.
+        """
+        if len(self._open) > 1 and self._begun:
+            writer.call_void("llvm.codeview.annotation", Value("!0", "metadata"))
+            self._begun = False
 
 
 def _instruction(writer: Writer, pairs: Sequence[Pair], start: Value | None) -> Value:
@@ -189,9 +264,9 @@ def _byte_pairs(writer: Writer, pair: Pair) -> Value:
     return writer.call(vector_type(2 * count, "i16"), _BYTE_PAIRS[32 * count], *bytes_)
 
 
-def _widened(writer: Writer, shorts: Value) -> Value:
+def _widened(writer: Writer, shorts: Value, times: int = 1) -> Value:
     """Sums of two neighbouring shorts as words."""
-    return _short_pairs(writer, shorts, integer(1, shorts.type))
+    return _short_pairs(writer, shorts, integer(times, shorts.type))
 
 
 def _short_pairs(writer: Writer, first: Value, second: Value) -> Value:
@@ -236,9 +311,6 @@ def possible_bits(node: UOp) -> int:
     return _ALL_BITS
 
 
-_DOT: Final = Op.DOT
-
-
 def joined_dots(uops: Sequence[UOp], target: Target) -> frozenset[UOp]:
     """The DOTs that are written where their only user is: the DOT that goes on from them, or a sum that they can."""
     if not any(node.op is _DOT for node in uops):
@@ -264,9 +336,14 @@ def dot_chain(node: UOp) -> tuple[list[UOp], UOp | None]:
 
 def is_zero(node: UOp) -> bool:
     """Whether a node is 0 in every lane."""
+    return _known(node) == 0
+
+
+def _known(node: UOp) -> int | None:
+    """The integer that every lane of a node is, if it is known."""
     while node.op is Op.VECTORIZE and all(s is node.src[0] for s in node.src):
         node = node.src[0]
-    return node.op is Op.CONST and node.arg == 0
+    return int(node.arg) if node.op is Op.CONST else None
 
 
 def _begins_with_zero(node: UOp) -> bool:

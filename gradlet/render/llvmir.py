@@ -21,7 +21,7 @@ from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import ELEMENTWISE, AxisKind, Op
 from gradlet.render.llvmalu import Alu
 from gradlet.render.llvmcast import bitcast, cast
-from gradlet.render.llvmdot import Pair, dot, dot16, dot_chain, is_zero, joined_dots, largest_byte
+from gradlet.render.llvmdot import Pair, Sums, dot, dot16, dot_chain, is_zero, joined_dots, largest_byte
 from gradlet.render.llvmlookup import lookup
 from gradlet.render.llvmtext import (
     Value,
@@ -159,6 +159,7 @@ class _Kernel:
         self.values: dict[UOp, Value] = {}
         self.gates: dict[UOp, UOp | None] = {}  # INDEX -> its gate, None where always true
         self.offsets = _address_offsets(program.uops)
+        self.sums = Sums(program.uops, target)
         self.dots = joined_dots(program.uops, target)
         # (PARAM, element) -> address that neighbouring accesses share; one dict for every open loop.
         self.bases: list[dict[tuple[UOp, UOp], Value]] = [{}]
@@ -181,9 +182,11 @@ class _Kernel:
         """Write the body of the function."""
         self._arguments()
         values, handlers = self.values, self.handlers
-        elsewhere = self.offsets | self.dots
+        elsewhere = self.offsets | {d for d in self.dots if not self.sums.has(d)} | self.sums.multiples.keys()
         for node in self.program.uops:
             if node in elsewhere:
+                if node in self.sums.multiples:
+                    values[node] = values[self.sums.multiples[node]]
                 continue
             op = node.op
             if op in ELEMENTWISE:
@@ -400,6 +403,7 @@ class _Kernel:
         return made
 
     def _load(self, node: UOp) -> None:
+        self.sums.before_load(self.writer)
         address, dtype = node.src[0], node.dtype
         gate = self.gates.get(address)
         pointer = self.value(address)
@@ -483,7 +487,7 @@ class _Kernel:
         if op not in _OF_A_KIND and (op is not _ADD or not self.dots):
             return self.alu.apply(op, node.src[0].dtype, [self.value(s) for s in node.src])
         if op is Op.DOT:
-            return self._dot(node, None)
+            return self.sums.go_on(self.writer, node, self.value) if self.sums.has(node) else self._dot(node, None)
         if op is Op.DOT16:
             words = self.value(node.src[0]), self.value(node.src[1])
             start = None if is_zero(node.src[2]) else self.value(node.src[2])

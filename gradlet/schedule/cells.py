@@ -15,6 +15,7 @@ from gradlet.graph.node import UOp
 from gradlet.ops.op import ELEMENTWISE, SCALAR_LEAVES, Op
 from gradlet.schedule.axes import Axes
 from gradlet.schedule.chains import View, Views
+from gradlet.schedule.dots import is_block_sum
 from gradlet.schedule.moves import BIJECTIVE
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
@@ -69,7 +70,8 @@ class Cell:
         reads: operands from outside.
         inner_work: work of an iteration inside the reduce.
         outer_work: work of an element of the root.
-        contraction: whether operands of the reduce are used again along kept loops (matmul, convolution).
+        reuses: whether operands of the reduce are used again along kept loops.
+        contraction: whether it is a matrix product or convolution, whose loops are its own.
         evaluations: its steps, each counted once for every view it is evaluated at.
         lane: the innermost loop of the root, along which it lies contiguous in memory.
         sequential: kept loops whose iterations run one after another.
@@ -89,6 +91,7 @@ class Cell:
     outer_work: int = 0
     points: int = 1
     out_points: int = 1
+    reuses: bool = False
     contraction: bool = False
     evaluations: int = 1
     lane: int | None = None
@@ -307,7 +310,8 @@ def describe(cell: Cell, steps: Steps, views: Views) -> None:
         else:
             cell.outer_work += work
     cell.twice = frozenset(twice)
-    cell.contraction = reduce is not None and is_contraction(cell)
+    cell.reuses = reduce is not None and reuses_operands(cell)
+    cell.contraction = cell.reuses and not sums_blocks(cell)
 
 
 def name_views(cell: Cell, steps: Steps, names: ViewNames) -> None:
@@ -340,7 +344,12 @@ def describe_read(operand: UOp, source: UOp, view: View, step: UOp, axes: Axes, 
     return Read(source, view.elements * source.dtype.itemsize, atoms, inside)
 
 
-def is_contraction(cell: Cell) -> bool:
+def sums_blocks(cell: Cell) -> bool:
+    """Whether a reduce sums codes over the few words of a block, or such sums: scaled, summed, all in one loop."""
+    return is_block_sum(cell.reduce) or any(read.inside and is_block_sum(read.source) for read in cell.reads)
+
+
+def reuses_operands(cell: Cell) -> bool:
     """Whether two operands of the reduce are each used again along some kept loop that the other one has."""
     reduced = frozenset(cell.loops) - cell.kept
     wide = frozenset(a for a in cell.kept if cell.loops[a] > 1)

@@ -11,6 +11,7 @@ instruction, or in a few.
 from __future__ import annotations
 
 from collections import Counter
+from math import prod
 from typing import Final
 
 from gradlet.base.dtype import dtypes
@@ -19,6 +20,7 @@ from gradlet.ops.op import Op
 from gradlet.schedule.moves import chain_to, replay, root_of
 
 BYTES: Final = 4
+SHORT_SUM: Final = 8  # words of a block at most: its sum is straight code
 _WORDS: Final = (dtypes.int32, dtypes.uint32)
 
 
@@ -76,6 +78,13 @@ def _with_dots(total: UOp) -> UOp:
     for term in rest:
         result = result + term
     return result
+
+
+def is_block_sum(node: UOp | None) -> bool:
+    """Whether a node sums DOTs over the few words of a block."""
+    if node is None or node.op is not Op.REDUCE_AXES or root_of(node.src[0]).op is not Op.DOT:
+        return False
+    return prod(node.src[0].shape) <= SHORT_SUM * prod(node.shape)
 
 
 def _terms(total: UOp) -> list[UOp]:

@@ -35,12 +35,17 @@ ALONE_OPS: Final = frozenset({Op.SCATTER, Op.COPY, Op.MERGE, Op.LARGEST})
 
 @dataclass(frozen=True)
 class Place:
-    """Where in the loop nest a value is computed: the loops around it and how often they run."""
+    """Where in the loop nest a value is computed: the loops around it and how often they run.
+
+    Attributes:
+        reuses: whether a register tile there computes it once for several of its uses.
+    """
 
     key: tuple[int, Atoms]  # depth of the reduce (0: at an output) and its loops
     atoms: Atoms
     points: int
     contraction: bool
+    reuses: bool = False
     user: int = -1  # number of the cell whose reduce it is, -1 at an output
 
 
@@ -231,7 +236,7 @@ class Pricer:
                 if inside:
                     loops = frozenset(user.loops)
                     key = (depth[user.number], loops)
-                    mine[key] = Place(key, loops, user.points, user.contraction, user.number)
+                    mine[key] = Place(key, loops, user.points, user.contraction, user.reuses, user.number)
                 else:
                     mine.update(places[user.number])
             misfit = Reason.UNUSED if not mine else None
@@ -340,7 +345,7 @@ class Pricer:
         if kept <= place.atoms and (any(kept <= atoms for atoms in chain) or kept == frozenset(nest[: len(kept)])):
             return cell.points
         times = max(cell.points, place.points)
-        return max(cell.points, times // TILE) if place.contraction else times
+        return max(cell.points, times // TILE) if place.reuses else times
 
     def _verdict(
         self,

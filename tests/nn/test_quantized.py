@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from gradlet import Tensor, nn
+from gradlet.schedule.create import create_schedule
+from gradlet.target.target import AVX2
 
 Array = np.ndarray[Any, Any]
 BLOCKS = {
@@ -93,6 +95,20 @@ def test_products(type: str, shape: tuple[int, ...]) -> None:
     wide = matrix.astype(np.float64).T
     allowed = (np.abs(x).max(initial=0) / 60000 + 1e-6) * np.abs(wide).sum(0)
     assert (np.abs(got - x.astype(np.float64) @ wide) <= allowed).all()
+
+
+@pytest.mark.parametrize("type", ["Q4_0", "Q5_1", "Q4_K"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_codes_are_read_once_for_all_vectors(type: str, count: int) -> None:
+    """One kernel goes over the codes: nothing that is made of them waits in memory."""
+    raw, matrix = random_blocks(type, 256, 1024)
+    weight = nn.QuantizedWeight.from_gguf_blocks(Tensor(raw), type, matrix.shape)
+    node = weight.linear(Tensor.ones(count, 1024).realize()).uop
+    schedule = create_schedule([node], lambda _: AVX2)
+    sizes = [param.arg.size for call in schedule.calls for param in call.buffers]
+    assert max(sizes) <= matrix.size // 4
+    longest = [call for call in schedule.calls if matrix.size // 8 in [b.arg.size for b in call.buffers]]
+    assert len(longest) == 1
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-38, 1e-20, 1e20, 1e33])

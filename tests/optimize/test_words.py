@@ -47,7 +47,8 @@ def test_far_tiles(tiles: int) -> None:
     kinds = [(o.kind, o.amount) for o in opts]
     assert kinds[:2] == [(OptKind.UNROLL, WORDS), (OptKind.VECTORIZE, LANES)]
     amount = -(-tiles // 4)
-    assert kinds[2:] == ([(OptKind.SPLIT, amount), (OptKind.UNROLL, 4)] if tiles >= 16 else [])
+    assert kinds[2:-1] == ([(OptKind.SPLIT, amount), (OptKind.UNROLL, 4)] if tiles >= 16 else [])
+    assert kinds[-1] == (OptKind.PREFETCH, 32), "4096 bytes of codes, 128 a block"
     check_linear(kernel, AVX2)
     check_linear(kernel, AVX512)
 
@@ -56,4 +57,14 @@ def test_several_vectors_share_what_was_read() -> None:
     kernel = codes_times_vector(16, 3)
     opts = heuristic.choose(kernel.sink, AVX2, False)
     assert any(o.kind is OptKind.UNROLL and o.axis == 0 and o.amount == 3 for o in opts)
+    assert not any(o.kind is OptKind.SPLIT for o in opts), "three sums are enough"
     check_linear(kernel, AVX2)
+
+
+def test_as_many_vectors_as_there_are_registers_for_sums() -> None:
+    kernel = codes_times_vector(3, 20)
+    for target in (AVX2, AVX512):
+        opts = heuristic.choose(kernel.sink, target, False)
+        most = target.vector_registers // 2
+        assert any(o.kind is OptKind.UNROLL and o.axis == 0 and o.amount == most for o in opts)
+        check_linear(kernel, target)
