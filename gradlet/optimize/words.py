@@ -40,6 +40,7 @@ def block_products(facts: KernelFacts, plan: Plan) -> set[UOp]:
     sharing = [r for r in outputs if r is not lanes[0] and any(facts.stride(a, r) == 0 for a in codes)]
     for loop in sorted(sharing, key=lambda r: -r.arg.number):
         copies = min(plan.size(loop), registers // 2 // together, MAX_NODES // body)
+        copies = -(-plan.size(loop) // -(-plan.size(loop) // max(copies, 1)))  # as many each time
         if copies > 1:
             plan.unroll(loop, copies)
             together, body = together * copies, body * copies
