@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from gradlet.base.errors import JitError
+from gradlet.engine.arenas import bytes_held, move_into, parts, plan_arenas
 from gradlet.engine.compile import Kernel, get_kernel
 from gradlet.engine.execute import Recorder
 from gradlet.engine.prologue import Prologue, find_settled
@@ -17,7 +18,7 @@ from gradlet.engine.replay import Runner
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
 from gradlet.runtime.buffer import Buffer, buffer_of, new_buffer_node
-from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
+from gradlet.schedule.calls import CopyCall, KernelCall, MemoryPlan, Schedule
 
 
 @dataclass
@@ -50,6 +51,7 @@ class CapturedProgram:
         idle: what replayed the program before and does not now.
         prologue: launches that run once for the values of the weights, if there are any: `settle` looks.
         in_place: slots with memory of others that are written.
+        memory: where temporary slots lie, and how much memory that takes: `share_memory` decides.
     """
 
     calls: list[CapturedCall] = field(default_factory=list)
@@ -61,6 +63,7 @@ class CapturedProgram:
     idle: list[Runner] = field(default_factory=list)
     prologue: Prologue | None = None
     in_place: tuple[int, ...] = ()
+    memory: MemoryPlan = field(default_factory=MemoryPlan)
     _numbers: Iterator[int] = field(default_factory=count)
 
     def slot(self, node: UOp) -> int:
@@ -84,6 +87,14 @@ class CapturedProgram:
             reads = dict.fromkeys([s for call in once.calls for s in call.slots if s not in makes])
             rest.temporary, rest._numbers = self.temporary - makes, self._numbers
             self.prologue = Prologue(once, rest, tuple(reads), tuple(makes))
+
+    def share_memory(self, results: Collection[int]) -> None:
+        """Let temporary slots share arenas. `results`: slots of new memory at every call."""
+        part = self if self.prologue is None else self.prologue.rest
+        plan = plan_arenas(part.calls, self.nodes, part.temporary, results)
+        if plan.peak < bytes_held(list(plan.places)):
+            move_into(parts(plan))
+        self.memory = part.memory = plan
 
     def _part(self, chosen: Sequence[bool]) -> CapturedProgram:
         """Some of the calls, over the same slots."""
@@ -123,8 +134,11 @@ class CapturedProgram:
         except IndexError:
             pass
         # The first one has the memory of the capture; others, for threads that replay at the same time, have their own.
-        own = {} if next(self._numbers) == 0 else {slot: _like(self.nodes[slot]) for slot in self.temporary}
-        return Runner(self, own)
+        if next(self._numbers) == 0:
+            return Runner(self, {})
+        shared = parts(self.memory)
+        nodes = {slot: self.nodes[slot] for slot in self.temporary}
+        return Runner(self, {slot: shared.get(node) or _like(node) for slot, node in nodes.items()})
 
     def fresh_buffer(self, slot: int) -> UOp:
         """A new BUFFER node like the one this slot held."""

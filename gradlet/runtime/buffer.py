@@ -119,6 +119,11 @@ class Buffer:
         return self._owner is not None
 
     @property
+    def whole(self) -> Buffer:
+        """The buffer whose part it is; itself where it is none."""
+        return self._owner if isinstance(self._owner, Buffer) else self
+
+    @property
     def is_watched(self) -> bool:
         """Whether every change of the memory gives it a new stamp: nobody else can write there."""
         return self._owner is None and not self.is_shown

@@ -64,15 +64,7 @@ def plan_memory(
         apart: buffers that have memory of their own although they are temporary.
     """
     kept = {root_of(r) for r in results} | set(apart)
-    alignments: dict[str, int] = {}
-
-    def room(buffer: UOp) -> int:
-        """Bytes of a buffer up to where the next may begin."""
-        device = buffer.arg.device
-        if device not in alignments:
-            alignments[device] = GPU_ALIGNMENT if target_of(device).kind == "gpu" else CPU_ALIGNMENT
-        return -(-size_of(buffer) // alignments[device]) * alignments[device]
-
+    room = room_of(target_of)
     temporary = {b for b in made if b not in kept}
     chosen = Lifetimes(calls, temporary, room)
     arenas = chosen.place()
@@ -88,6 +80,19 @@ def plan_memory(
     outlive = sum(size_of(buffer) for buffer in made if buffer in kept)
     places = {block.buffer: block.offset for block in chosen.blocks}
     return chosen.calls, MemoryPlan(sum(arenas.values()), chosen.bound, unshared, outlive, arenas, places)
+
+
+def room_of(target_of: Callable[[str], Target]) -> Callable[[UOp], int]:
+    """Says for a buffer its bytes up to where the next may begin."""
+    alignments: dict[str, int] = {}
+
+    def room(buffer: UOp) -> int:
+        device = buffer.arg.device
+        if device not in alignments:
+            alignments[device] = GPU_ALIGNMENT if target_of(device).kind == "gpu" else CPU_ALIGNMENT
+        return -(-size_of(buffer) // alignments[device]) * alignments[device]
+
+    return room
 
 
 class Lifetimes:

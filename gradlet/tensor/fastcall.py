@@ -158,6 +158,28 @@ class _Input:
         return node if fits else None
 
 
+class _State(NamedTuple):
+    """A tracked tensor that the program reads."""
+
+    tensor: ref[Tensor]
+    number: int
+    slot: int
+    places: list[tuple[memoryview, int]]
+
+    def move(self, address: int) -> None:
+        """Let the graph find it there."""
+        for words, word in self.places:
+            words[word] = address
+
+
+class _Update(NamedTuple):
+    """A tensor that gets new memory at every call; `state` where the program reads it."""
+
+    tensor: ref[Tensor]
+    leaf: _Leaf
+    state: _State | None
+
+
 class FastCall:
     """The last replay of a capture, ready to be done again with other memory.
 
@@ -192,15 +214,15 @@ class FastCall:
         self._training = Tensor.training
         self._changes = settings.Setting.changes
         self._set_inputs(tensors)
+        self._outputs = [_Output(program.nodes[slot], runner.places.get(slot, [])) for slot in capture.outputs]
+        self._number_of = {program.nodes[slot]: number for number, slot in enumerate(capture.outputs)}
         self._set_states()
         # Weights from which something was computed before: as long as they are the same it stays.
         prologue = program.prologue if part is not program else None
         self._sources = [] if prologue is None else prologue.sources(replayed.replaced)
         self._stamps = [*map(_stamp_of, self._sources)]
-        self._outputs = [_Output(program.nodes[slot], runner.places.get(slot, [])) for slot in capture.outputs]
-        self._number_of = {program.nodes[slot]: number for number, slot in enumerate(capture.outputs)}
         self._tree = self._template(capture.result)
-        self._ends = bool(capture.draws or capture.in_place)
+        self._ends = bool(capture.draws or capture.in_place or self._updates)
         for slot in (*capture.inputs, *capture.outputs):
             runner.forget(slot)  # their addresses are set here from now on
 
@@ -213,31 +235,43 @@ class FastCall:
         self._are_apart = len(set(self._bases)) == len(self._bases)
 
     def _set_states(self) -> None:
-        capture = self.capture
-        tracked: dict[int, Tensor] = {}
+        capture, places = self.capture, self.runner.places
+        tracked: dict[int, _State] = {}
+        alive: list[Tensor] = []
         owners: dict[UOp, int] = {}
         for state in capture.states:
             tensor = state.tensor()
-            if tensor is None:
+            if tensor is None or id(tensor) in tracked:
                 raise UnfitError
-            tracked[id(tensor)] = tensor
+            tracked[id(tensor)] = _State(state.tensor, len(tracked), state.number, places.get(state.number, []))
+            alive.append(tensor)
             if state.number in capture.in_place:
                 owners[execute.base_buffer(tensor.uop)] = id(tensor)
         if len(owners) != len(capture.in_place):
             raise UnfitError  # it writes to arguments
+        self._updates: list[_Update] = []
         for update in capture.updates:
             tensor = update.tensor()
-            slot = capture.program.slot_of.get(execute.base_buffer(update.node))
-            if slot in capture.outputs or tensor is None or id(tensor) not in tracked:
-                raise UnfitError  # it becomes another node at every call
-        self._states = [ref(t) for t in tracked.values()]
-        self._state_uids = [t.uop.uid for t in tracked.values()]
-        self._state_bases = {execute.base_buffer(t.uop).uid for t in (*tracked.values(), *self._guards.tensors)}
-        if not self._state_bases.isdisjoint(self._bases):
+            found = tracked.get(id(tensor))
+            if capture.program.slot_of.get(execute.base_buffer(update.node)) in capture.outputs:
+                if update.argument is not None:
+                    raise UnfitError
+                self._updates.append(_Update(update.tensor, self._template(update.node), found))
+            elif found is None:
+                raise UnfitError  # nothing tells whether it is as the last call left it
+        self._states = [state.tensor for state in tracked.values()]
+        self._state_uids = [tensor.uop.uid for tensor in alive]
+        self._state_bases = [execute.base_buffer(tensor.uop).uid for tensor in alive]
+        self._other_bases = [execute.base_buffer(t.uop).uid for t in self._guards.tensors if id(t) not in tracked]
+        if not {*self._state_bases, *self._other_bases}.isdisjoint(self._bases):
             raise UnfitError  # what is closed over is an argument too
         self._targets = {node: buffer_of(node) for node in owners}
         self._owners = set(owners.values())
         self._harmless: set[int] = set()
+        for changing in self._updates:
+            if changing.state is not None:
+                self.runner.forget(changing.state.slot)  # its address is set here from now on
+                changing.state.move(buffer_of(execute.base_buffer(alive[changing.state.number].uop)).address)
 
     def _template(self, value: Any) -> Any:
         """The tree of the result with a `_Leaf` for each tensor."""
@@ -272,7 +306,7 @@ class FastCall:
                 self._give_values(bound)
             results = [output.take() for output in self._outputs]
             if self._ends:
-                self._run_with_end()
+                self._run_with_end(results)
             else:
                 self._graph.run()
             runner.count()
@@ -338,7 +372,7 @@ class FastCall:
                     return False
                 bases[number] = base.uid
                 moved.append((number, base))
-        if len(set(bases)) < len(bases) or not self._state_bases.isdisjoint(bases):
+        if len(set(bases)) < len(bases) or not set(bases).isdisjoint((*self._state_bases, *self._other_bases)):
             return False
         for number, base in moved:
             places = inputs[number].places
@@ -372,7 +406,7 @@ class FastCall:
                 values[variable] = bound[variable.arg.name]
         self.runner.give_values(values)
 
-    def _run_with_end(self) -> None:
+    def _run_with_end(self, results: Sequence[_Result]) -> None:
         """Run the graph, and do what belongs to it even where an interrupt comes right after."""
         graph = self._graph
         runs = graph.runs
@@ -383,6 +417,20 @@ class FastCall:
                 random_state.advance(self.capture.draws)
                 for buffer in self._targets.values():
                     buffer.changed()
+                for update in self._updates:
+                    self._update(update, results[update.leaf.output])
+
+    def _update(self, update: _Update, result: _Result) -> None:
+        """Give a tensor its new value; where the function reads it, the next call reads that."""
+        node = result.nodes[update.leaf.view]
+        tensor = update.tensor()
+        if tensor is not None:
+            tensor.uop = node
+        state = update.state
+        if state is not None:
+            self._state_uids[state.number] = node.uid
+            self._state_bases[state.number] = result.base.uid
+            state.move(result.address)
 
     def _made(self, tree: Any, results: Sequence[_Result]) -> Any:
         if tree.__class__ is _Leaf:

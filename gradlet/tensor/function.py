@@ -319,7 +319,9 @@ class jit:
         shown += [execute.base_buffer(u.node) for u in updates]
         outputs = tuple(dict.fromkeys(s for n in shown if (s := program.slot_of.get(n)) in program.produced))
         program.temporary = _temporary(program, outputs)
-        program.settle({*inputs, *outputs})
+        changing = {id(update.tensor()) for update in updates}
+        program.settle({*inputs, *outputs, *[s.number for s in states if id(s.tensor()) in changing]})
+        program.share_memory(outputs)
         in_place = program.in_place
         kernels = sum(call.kernel is not None for call in program.calls)
         draws = random_state.draws() - draw_start
