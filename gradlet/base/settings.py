@@ -89,7 +89,12 @@ class Setting:
 
 DEBUG = Setting("DEBUG", 0, "1 totals, 2 a line a kernel, 3 schedules and opts, 4 code, 5 linear program, 6 passes",
                 allowed=range(7))  # fmt: skip
-DEV = Setting("DEV", "", "default device: CPU, PYTHON or NULL; NULL:TRIPLE compiles for another target", "runtime")
+DEV = Setting(
+    "DEV",
+    "",
+    "default device: CPU, CUDA (CUDA:1, ...), PYTHON or NULL; NULL:TARGET compiles for another target",
+    "runtime",
+)
 SPEC = Setting("SPEC", 0, "1 checks the graph between every two passes", allowed=range(2))
 NOOPT = Setting("NOOPT", 0, "1 turns the kernel heuristic off: plain loops", "codegen", allowed=range(2))
 OPTS = Setting("OPTS", "", "schedules by hand: `SPLIT(range 1, 16, MASK), PARALLEL(range 0)` for every kernel, or for "

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradlet.base.errors import GradletError, UserError
 from gradlet.base.report import human_bytes
@@ -19,7 +19,6 @@ from gradlet.base.settings import SETTINGS
 
 # Device -> (library of its driver, whose it is): looked for, also where this version has no backend.
 DRIVERS = {
-    "CUDA": ("libcuda.so.1", "NVIDIA"),
     "AMD": ("libhsa-runtime64.so.1", "AMD"),
     "CL": ("libOpenCL.so.1", "OpenCL"),
 }
@@ -151,6 +150,10 @@ def describe_device(name: str) -> str:
         return "the reference evaluator: slow, exact, for comparing"
     if name == "NULL":
         return f"compiles and runs nothing; targets: {', '.join(f'NULL:{n}' for n in TARGETS)}"
+    if target.kind == "gpu":
+        memory = f"{human_bytes(target.llc_bytes)} of L2 cache, {target.bytes_per_second / 1e9:.3g} GB/s of memory"
+        backend: Any = Device[name]
+        return f"{backend.gpu.name()}, {target.name}, {target.cores} multiprocessors, {memory}"
     caches = ", ".join(binary_size(n) for n in (target.l1_bytes, target.l2_bytes, target.llc_bytes))
     plural = "" if target.cores == 1 else "s"
     return f"{processor_name()}, {target.name}, {target.cores} thread{plural}, caches {caches}"

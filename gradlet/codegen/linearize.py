@@ -204,6 +204,12 @@ class _Accumulators:
     def _combine(self, op: Op, acc: UOp, value: UOp, loop: UOp) -> UOp:
         """The accumulator after one step; products join a sum by multiply-add, one after another."""
         total = acc
+        if loop.arg.kind is AxisKind.THREAD:  # lanes are combined as they are
+            total = acc.alu(op, self.new[value])
+            self.inside.add(total)
+            self.program.contexts[total] = loop
+            self._wait(total, (value,))
+            return total
         pending = [value]
         while pending:
             part = pending.pop()

@@ -17,6 +17,7 @@ from gradlet.codegen import (
     loops,
     memory,
     reduce,
+    simt,
     transpose,
     windows,
 )
@@ -151,26 +152,30 @@ def lower(ast: UOp, target: Target, observers: Sequence[Observer] = (), parallel
         context = Lowering(target, parallel)
         sink = PIPELINE.run(ast, context, observers)
         ordered = linearize.linearize(sink, context.nests[0] if context.nests else None)
-        uops = tuple(interleave.side_by_side(ordered))
-        return describe(ast, sink, uops)
+        if target.warp > 1:
+            uops, lanes = simt.to_lanes(sink, ordered)
+            return describe(ast, sink, uops, lanes)
+        return describe(ast, sink, tuple(interleave.side_by_side(ordered)))
 
 
-def describe(ast: UOp, sink: UOp, uops: tuple[UOp, ...]) -> LinearProgram:
-    """The program with the facts about it that a launch needs."""
+def describe(ast: UOp, sink: UOp, uops: tuple[UOp, ...], lanes: simt.Lanes | None = None) -> LinearProgram:
+    """The program with the facts about it that a launch needs; `lanes` is for programs without THREAD ranges."""
     nodes = toposort((ast,))
     params = {n.arg.slot: n for n in nodes if n.op is Op.PARAM}
     variables = variables_in_order(nodes)
     grid = threads = 1
     for node in uops:
         if node.op is Op.RANGE and node.arg.kind is AxisKind.PARALLEL:
-            grid = max(1, size_bound(node))
+            grid *= max(1, size_bound(node))
         elif node.op is Op.RANGE and node.arg.kind is AxisKind.THREAD:
             threads *= range_size(node) or 1
+    if lanes is not None:
+        threads = lanes.threads
     written = tuple(sorted({n.src[0].src[0].arg.slot for n in ast.src}))
     work = cost.estimate(ast)
     arg: KernelArg = sink.arg
     return LinearProgram(
         name=arg.name, uops=uops, params=tuple(params[slot] for slot in sorted(params)), written=written,
         variables=variables, grid=grid, threads=threads, flops=work.flops, bytes=work.bytes,
-        opts=arg.opts or (),
+        opts=arg.opts or (), lanes=() if lanes is None else lanes.open,
     )  # fmt: skip

@@ -25,6 +25,8 @@ class LinearProgram:
         flops: floating point operations of one launch (a multiply-add counts two).
         bytes: unique bytes read and written by one launch.
         opts: the schedule that was applied.
+        lanes: stride and size of the digits of a lane's number that stores depend on, where there are no THREAD
+            ranges any more; lanes that differ in others only compute the same.
     """
 
     name: str
@@ -37,6 +39,7 @@ class LinearProgram:
     flops: int
     bytes: int
     opts: tuple[Opt, ...] = ()
+    lanes: tuple[tuple[int, int], ...] = ()
 
 
 class SegmentWork(NamedTuple):

@@ -461,8 +461,6 @@ def _sink(node: UOp, stage: Stage) -> None:
         ranges = [n for n in node.toposort() if n.op is Op.RANGE]
         numbers = [r.arg.number for r in ranges]
         _need(len(set(numbers)) == len(numbers), f"two ranges have one number: {sorted(numbers)}")
-        parallel = [r for r in ranges if r.arg.kind is AxisKind.PARALLEL]
-        _need(len(parallel) <= 1, "a kernel has at most one PARALLEL range")
 
 
 def _void(node: UOp, stage: Stage) -> None:
@@ -586,6 +584,7 @@ _CHECKS: Final[dict[Op, Check]] = {
     Op.LOCAL: _local, Op.AFTER: _after,
     Op.SINK: _sink, Op.VECTORIZE: _vectorize, Op.EXTRACT: _extract, Op.REDUCE_LANES: _reduce_lanes,
     Op.ACC: _acc, Op.UPDATE: _update, Op.END: _end, Op.SPECIAL: _special,
+    Op.ACROSS: _same_dtype, Op.BARRIER: _void,
 }  # fmt: skip
 
 UNCHECKED: Final = frozenset(ELEMENTWISE - _CHECKS.keys())

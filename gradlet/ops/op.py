@@ -95,6 +95,8 @@ class Op(IntEnum):
     UPDATE = 59
     END = 60
     SPECIAL = 61
+    ACROSS = 100
+    BARRIER = 101
     # tensor operations whose iterations depend on one another
     SCAN = 62
     MERGE = 63
@@ -117,7 +119,7 @@ class AxisKind(IntEnum):
     LOOP = 0  # an output loop; iterations are independent
     REDUCE = 1  # closed by a REDUCE
     ORDERED = 2  # iterations run one after another, in order (scatter)
-    PARALLEL = 3  # split over threads (CPU) or workgroups (GPU); at most one a kernel
+    PARALLEL = 3  # split over threads (CPU; at most one a kernel) or workgroups (GPU)
     THREAD = 4  # lanes of a workgroup (GPU only)
     UNROLL = 5  # replaced by copies of its body
     VECTOR = 6  # replaced by vector lanes
@@ -328,13 +330,27 @@ class SpecialArg(NamedTuple):
     size: int
 
 
+class AcrossArg(NamedTuple):
+    """ACROSS: the combining op, how many lanes of the workgroup take part, and how far apart they are."""
+
+    op: Op
+    lanes: int
+    stride: int = 1
+
+
+class BarrierArg(NamedTuple):
+    """BARRIER: its number inside the kernel."""
+
+    number: int
+
+
 class OptKind(IntEnum):
     """Vocabulary of the schedule language: how one range of a kernel is run."""
 
     UNROLL = 0  # split off `amount` inner iterations and write them out
     VECTORIZE = 1  # split off `amount` inner iterations as vector lanes
     PARALLEL = 2  # run the (outer) range over threads or workgroups, `amount` is unused (0)
-    THREAD = 3  # split off `amount` iterations as lanes of a workgroup
+    THREAD = 3  # split off `amount` iterations as lanes of a workgroup; lanes of a reduce range combine their parts
     SPLIT = 4  # split off `amount` inner iterations as a loop of their own
     REORDER = 5  # move the range to nesting position `amount`
     GROUP = 6  # keep `amount` partial accumulators side by side (a reduce range)
@@ -580,6 +596,8 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.UPDATE: OpInfo(2, (L,), None, "(acc, new value)"),
     Op.END: OpInfo(1, (L,), None, "(range): end of its loop body"),
     Op.SPECIAL: OpInfo(0, (K, L), SpecialArg, "GPU index register, dtype index"),
+    Op.ACROSS: OpInfo(1, (L,), AcrossArg, "(value): combined over some lanes of a workgroup, for each of them"),
+    Op.BARRIER: OpInfo(0, (L,), BarrierArg, "the lanes of a workgroup wait here for each other, dtype void"),
     Op.CARRY: OpInfo(None, (K,), AccArg, "(start, row, *ordered ranges): what NEXT gave in the iteration before, start "
                      "in the first; the row number tells apart what is carried in rows that run side by side"),
     Op.LOCAL: OpInfo(0, (K, L), LocalArg, "an array of the core's own, empty at first; dtype is the element's"),

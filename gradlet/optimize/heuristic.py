@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, Opt, Tail, adds_in_order
-from gradlet.optimize import contraction, streams, tiles, words
+from gradlet.optimize import contraction, lanes, streams, tiles, words
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import (
     HEAVY,
@@ -57,7 +57,10 @@ def _plan(facts: KernelFacts, target: Target, parallel: bool) -> Plan:
     """What is chosen once it is settled which tables are in registers."""
     plan = Plan(facts, target, facts.next_number())
     if target.kind == "gpu":
-        _gpu(facts, plan)
+        if target.warp > 1:
+            lanes.share(facts, plan)
+        else:
+            _gpu(facts, plan)
         return plan
     taken = any(r.arg.kind is AxisKind.PARALLEL for r in facts.loops)
     parallel = parallel and not taken and _worth_threads(facts, plan)

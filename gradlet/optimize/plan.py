@@ -255,8 +255,10 @@ class Plan:
     def thread(self, loop: UOp, lanes: int) -> None:
         """Lanes of a workgroup along a range."""
         size = self.blocks(loop)
-        tail = Tail.EXACT if size % lanes == 0 else Tail.MASK
-        self._split(OptKind.THREAD, self.number(loop), size, lanes, tail)
+        tail = Tail.EXACT if size % lanes == 0 and is_fixed(loop) else Tail.MASK
+        self._split(OptKind.THREAD, self.number(loop), size, lanes, tail, is_fixed(loop))
+        if tail is not Tail.EXACT:
+            self.masked.add(loop)
         self._blocks[loop] = -(-size // lanes)
 
     def parallel(self, loop: UOp) -> None:

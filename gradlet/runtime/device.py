@@ -118,6 +118,7 @@ BACKENDS: Final[dict[str, str]] = {
     "CPU": "gradlet.device.cpu.runtime",
     "PYTHON": "gradlet.device.python.runtime",
     "NULL": "gradlet.device.null.runtime",
+    "CUDA": "gradlet.device.cuda.runtime",
 }
 FALLBACK: Final = "CPU"
 
@@ -153,7 +154,7 @@ class DeviceRegistry:
     def canonicalize(self, name: str | None = None) -> str:
         """The one spelling of a device name; None gives the default device.
 
-        `cpu`, `CPU:0` and `CPU` are the same; what follows a colon otherwise (`NULL:nvptx`) is kept.
+        `cpu`, `CPU:0` and `CPU` are the same; what follows a colon otherwise (`CUDA:1`, `NULL:nvptx`) is kept.
 
         Raises:
             DeviceError: no such device.
@@ -166,6 +167,10 @@ class DeviceRegistry:
             raise DeviceError(f"unknown device {name!r}; use one of: {', '.join(BACKENDS)}")
         if rest in ("", "0"):
             return base
+        if base == "CUDA" and rest.isdecimal():
+            return f"{base}:{int(rest)}"
+        if base == "CUDA":
+            raise DeviceError(f"device {name!r}: GPUs are numbered; use CUDA, CUDA:1, ...")
         if base != "NULL":
             raise DeviceError(f"device {name!r}: {base} has only one device; use {base!r}")
         return f"{base}:{rest.lower()}"

@@ -19,6 +19,7 @@ IMPOSSIBLE: Final = 1 << 80
 PICO: Final = 10**12
 # A prologue of a contraction is computed once per register tile and row of tiles, not per multiply.
 TILE: Final = 4
+GPU_TILE: Final = 512  # blocks of outputs for which lanes copy, and compute on the way
 # Element-wise code reaches this part of the peak; contractions more. (Peak counts a multiply-add as two.)
 PLAIN_FRACTION: Final = 4
 CONTRACTION_FRACTION: Final = 2
@@ -345,7 +346,8 @@ class Pricer:
         if kept <= place.atoms and (any(kept <= atoms for atoms in chain) or kept == frozenset(nest[: len(kept)])):
             return cell.points
         times = max(cell.points, place.points)
-        return max(cell.points, times // TILE) if place.reuses else times
+        tile = GPU_TILE if self.target.warp > 1 else TILE
+        return max(cell.points, times // tile) if place.reuses else times
 
     def _verdict(
         self,

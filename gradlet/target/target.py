@@ -49,6 +49,10 @@ class Target:
         converts_half: whether float16 <-> float32 is an instruction.
         dot8: whether a vector instruction adds the products of four bytes to each word.
         library: whether transcendental functions of float64 can be called (libm).
+        language: what kernels are rendered as: LLVM IR, or CUDA C.
+        warp: lanes of a workgroup that exchange registers; 1 where none do (or rendering cannot say so).
+        access_bytes: widest memory access of one lane of a GPU; 0 where lanes load element by element.
+        shared_bytes: memory that the lanes of a workgroup share.
     """
 
     name: str
@@ -77,6 +81,10 @@ class Target:
     converts_half: bool
     library: bool
     dot8: bool = False
+    language: Literal["llvm", "cuda"] = "llvm"
+    warp: int = 1
+    access_bytes: int = 0
+    shared_bytes: int = 0
 
     def __hash__(self) -> int:
         return hash(self.text)  # a text knows its hash: targets are part of keys that every launch asks for
@@ -152,7 +160,13 @@ AMDGPU: Final = replace(
     core_bytes_per_second=20_000_000_000, l2_bytes_per_second=3_000_000_000_000,
 )  # fmt: skip
 
-TARGETS: Final[dict[str, Target]] = {t.name: t for t in (AVX512, AVX2, SSE, NEON, WASM, NVPTX, AMDGPU)}
+# The same machine programmed in CUDA C: an H100 or H200. A block of more than 48 KiB has to ask for it.
+SM_90: Final = replace(
+    NVPTX, name="sm_90", triple="cuda", native_dtypes=_CPU_DTYPES, library=True, language="cuda", warp=32,
+    access_bytes=16, shared_bytes=227 * 1024, l1_bytes=256 * 1024, bytes_per_second=4_000_000_000_000,
+)  # fmt: skip
+
+TARGETS: Final[dict[str, Target]] = {t.name: t for t in (AVX512, AVX2, SSE, NEON, WASM, NVPTX, AMDGPU, SM_90)}
 
 
 def by_name(name: str) -> Target:

@@ -54,6 +54,8 @@ ARGS = {
     ops.PrefixArg: st.builds(ops.PrefixArg, st.sampled_from([Op.ADD, Op.MAX]), st.booleans()),
     ops.AccArg: st.builds(ops.AccArg, st.integers(0, 99)),
     ops.SpecialArg: st.builds(ops.SpecialArg, NAME, st.integers(0, 99)),
+    ops.AcrossArg: st.builds(ops.AcrossArg, REDUCER, st.integers(1, 64), st.integers(1, 64)),
+    ops.BarrierArg: st.builds(ops.BarrierArg, st.integers(0, 99)),
     ops.KernelArg: st.builds(ops.KernelArg, NAME, st.none() | st.lists(OPT, max_size=3).map(tuple)),
 }
 TYPES = [d.vec(n) for d in (*dtypes.all(), dtypes.index) for n in (1, 4)]

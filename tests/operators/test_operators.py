@@ -5,6 +5,7 @@ A device takes part by its name in `DEVICES`; its cases come from `cases`, one t
 
 from __future__ import annotations
 
+import os
 from itertools import chain
 from typing import Any
 
@@ -29,7 +30,8 @@ from tests.operators.cases import (
     windows,
 )
 
-DEVICES = ("CPU", "PYTHON")
+# Others by name, as on a machine with a GPU: OPERATOR_DEVICES=CUDA pytest tests/operators
+DEVICES = tuple(os.environ.get("OPERATOR_DEVICES", "CPU,PYTHON").split(","))
 TABLES = (
     elementwise, arithmetic, special, reductions, movement, shapes, indexing, products, windows, neural, layers, linalg,
     statistics,

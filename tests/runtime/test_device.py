@@ -18,16 +18,22 @@ from gradlet.runtime.device import Device
     [
         ("CPU", "CPU"), ("cpu", "CPU"), ("cpu:0", "CPU"), ("python", "PYTHON"), ("NULL", "NULL"),
         ("null:NVPTX", "NULL:nvptx"), ("NULL:avx2", "NULL:avx2"),
+        ("cuda:0", "CUDA"), ("CUDA:1", "CUDA:1"),
     ],
 )  # fmt: skip
 def test_one_spelling_for_each_device(given: str, canonical: str) -> None:
     assert Device.canonicalize(given) == canonical
 
 
-@pytest.mark.parametrize("name", ["GPU", "", "CPU:1", "cuda:0", "CPU:x"])
+@pytest.mark.parametrize("name", ["GPU", "", "CPU:1", "CPU:x"])
 def test_unknown_devices_are_refused_with_the_good_names(name: str) -> None:
     with pytest.raises(DeviceError, match="CPU"):
         Device.canonicalize(name)
+
+
+def test_gpus_are_numbered() -> None:
+    with pytest.raises(DeviceError, match="GPUs are numbered; use CUDA, CUDA:1"):
+        Device.canonicalize("CUDA:x")
 
 
 def test_the_default_is_the_cpu_unless_the_setting_says_otherwise() -> None:
@@ -66,4 +72,4 @@ def test_membership() -> None:
     assert "CPU" in Device
     assert "null:nvptx" in Device
     assert "TPU" not in Device
-    assert Device.names() == ("CPU", "PYTHON", "NULL")
+    assert Device.names() == ("CPU", "PYTHON", "NULL", "CUDA")

@@ -11,7 +11,7 @@ from functools import cached_property
 from gradlet.base.errors import DeviceError
 from gradlet.device.common import llvm
 from gradlet.graph.program import AnyProgram
-from gradlet.render.llvmlaunch import render
+from gradlet.render import cuda, llvmlaunch
 from gradlet.runtime.buffer import Buffer
 from gradlet.runtime.counters import GlobalCounters
 from gradlet.target.target import AVX2, TARGETS, Target
@@ -82,15 +82,19 @@ class NullBackend:
         return NullAllocator()
 
     def render(self, program: AnyProgram) -> str:
-        """LLVM IR of a kernel or a launch."""
-        return render(program, self.target)
+        """LLVM IR or CUDA C of a kernel or a launch."""
+        if self.target.language == "cuda":
+            return cuda.render(program, self.target)
+        return llvmlaunch.render(program, self.target)
 
     def compile(self, program: AnyProgram) -> bytes:
         """Assembly text of a kernel or a launch (PTX for `NULL:nvptx`)."""
         return self.assemble(self.render(program), program.name)
 
     def assemble(self, source: str, name: str) -> bytes:
-        """Assembly text of LLVM IR."""
+        """Assembly text of LLVM IR; CUDA C as it is."""
+        if self.target.language == "cuda":
+            return source.encode()
         return llvm.emit_assembly(source, self.target).encode()
 
     def load(self, name: str, code: bytes, program: AnyProgram) -> NullProgram:

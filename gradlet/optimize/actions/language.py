@@ -47,6 +47,7 @@ ACTIONS: Final[dict[OptKind, Action]] = {
 
 _IN_PARTS: Final = (
     OptKind.VECTORIZE,
+    OptKind.THREAD,
     OptKind.GROUP,
     OptKind.FAR,
     OptKind.ACCUMULATE,

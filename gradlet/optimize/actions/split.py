@@ -44,6 +44,8 @@ def split(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
         return cut(facts, loop, opt)
     cut_up = _Split(facts, loop, opt)
     sink = cut_up.run()
+    if opt.kind is OptKind.THREAD and loop.arg.kind is AxisKind.REDUCE:
+        sink = _lanes_last(sink)
     if opt.tail is not Tail.PAD:
         return sink
     return pad_operands(sink, tuple([r for r in (cut_up.outer, cut_up.inner) if r is not None]), opt, target)
@@ -71,7 +73,7 @@ def _check_split(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> Non
     if opt.kind is OptKind.VECTORIZE:
         if amount > MAX_LANES:
             raise refusal(opt, f"at most {MAX_LANES} lanes are supported")
-        if target.kind != "cpu":
+        if target.kind != "cpu" and not target.access_bytes:
             raise refusal(opt, "lanes of this target are threads; use THREAD")
         values = [n for n in facts.order if n.op is not _SINK and loop in facts.ranges[n]]  # stores have loops apart
         if any(r.arg.kind is AxisKind.VECTOR for n in values for r in facts.ranges[n]):
@@ -96,13 +98,31 @@ def _check_copies(facts: KernelFacts, loop: UOp, opt: Opt) -> None:
 def _check_thread(facts: KernelFacts, loop: UOp, opt: Opt, target: Target, closed: bool) -> None:
     if target.kind != "gpu":
         raise refusal(opt, "only a GPU has workgroups")
-    if closed or any(loop not in facts.ranges[store] for store in facts.stores):
-        raise refusal(opt, "every store must depend on it")
     lanes = opt.amount
+    if closed and target.warp > 1:
+        _check_combined(facts, loop, opt, target)
+    elif closed or any(loop not in facts.ranges[store] for store in facts.stores):
+        raise refusal(opt, "every store must depend on it")
+    others = facts.closed() if target.warp > 1 else set()
     for r in facts.loops:
-        if r.arg.kind is AxisKind.THREAD:
+        if r.arg.kind is AxisKind.THREAD and r not in others:
             lanes *= range_size(r) or 1
     if lanes > target.max_threads:
+        raise refusal(opt, f"a workgroup has at most {target.max_threads} lanes")
+
+
+def _check_combined(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> None:
+    """Lanes that combine their parts of a reduction: a power of two of them, as registers are exchanged."""
+    if opt.amount & (opt.amount - 1):
+        raise refusal(opt, "lanes are combined by halves; choose a power of two")
+    for node in facts.reduces:
+        below = [n for n in node.src[0].toposort() if n.op is Op.REDUCE and loop in facts.ranges[n]]
+        if loop in node.src[1:] and any(r.arg.kind is AxisKind.THREAD for n in below for r in n.src[1:]):
+            raise refusal(opt, "lanes are combined inside of it already")
+        around = [r for r in facts.ranges[node] if r.arg.kind is AxisKind.THREAD]
+        if loop in node.src[1:] and not facts.closed().isdisjoint(around):
+            raise refusal(opt, "its reduction lies inside of one whose lanes are combined")
+    if target.max_threads < opt.amount:
         raise refusal(opt, f"a workgroup has at most {target.max_threads} lanes")
 
 
@@ -119,6 +139,22 @@ def _check_tail(facts: KernelFacts, opt: Opt, size: int | None, closed: bool) ->
             raise refusal(opt, "the kernel reads what it writes, so nothing may be computed twice")
 
 
+def _lanes_last(sink: UOp) -> UOp:
+    """What a lane has in its registers is combined before lanes are."""
+    new: dict[UOp, UOp] = {}
+    for node in sink.toposort():
+        src = tuple([new.get(s, s) for s in node.src])
+        if node.op is _REDUCE and src[0].op is _REDUCE and src[0].arg is node.arg:
+            inner = src[0]
+            if inner.src[1].arg.kind is AxisKind.THREAD and node.src[1].arg.kind is not AxisKind.THREAD:
+                own = mk(_REDUCE, node.dtype, (inner.src[0], *src[1:]), node.arg)
+                new[node] = mk(_REDUCE, node.dtype, (own, *inner.src[1:]), node.arg)
+                continue
+        if src != node.src:
+            new[node] = mk(node.op, node.dtype, src, node.arg)
+    return new.get(sink, sink)
+
+
 class _Split:
     """One range cut into an outer loop and an inner part of a given kind."""
 
@@ -128,7 +164,7 @@ class _Split:
         kind = _SPLITS.get(opt.kind, loop.arg.kind if loop.arg.kind is not AxisKind.PARALLEL else AxisKind.LOOP)
         # Side by side accumulators and lanes are combined after the loop, so they are closed by a REDUCE of their own.
         self.inner_last = opt.kind in (OptKind.GROUP, OptKind.VECTORIZE) or (
-            opt.kind is OptKind.FAR and loop.arg.kind is AxisKind.REDUCE
+            opt.kind in (OptKind.FAR, OptKind.THREAD) and loop.arg.kind is AxisKind.REDUCE
         )
         self.mask: UOp | None = None
         self.outer: UOp | None = None

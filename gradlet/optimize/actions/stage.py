@@ -20,6 +20,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AxisKind, LocalArg, Op, Opt, StageDetail
 from gradlet.optimize.actions.refusal import refusal
+from gradlet.optimize.actions.share import shared_by_lanes
 from gradlet.optimize.analysis import KernelFacts, make_after, make_range, range_size
 from gradlet.target.target import Target
 
@@ -31,14 +32,18 @@ def stage(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     detail = opt.detail
     if not isinstance(detail, StageDetail):
         raise refusal(opt, "it does not say what to copy: slot=...")
-    if target.kind != "cpu":
+    if target.kind != "cpu" and not target.shared_bytes:
         raise refusal(opt, "only a CPU's cores have arrays of their own")
     value = _value(facts, opt, detail)
-    inside = _inside(facts, loop, opt, value)
+    inside = _inside(facts, loop, opt, value, target.warp > 1)
     if detail.order:
         inside = in_order(opt, detail.order, inside)
     if detail.pad < 0:
         raise refusal(opt, "a row cannot be longer by less than nothing; choose pad >= 0")
+    if target.warp > 1:
+        if detail.transpose:
+            raise refusal(opt, "lanes write a copy in any order as it is; leave transpose out")
+        return shared_by_lanes(facts, opt, target, value, inside, detail.pad)
     transposed = _transposed(facts, opt, detail, value, inside) if detail.transpose else {}
     return copied(facts, opt, target, value, inside, detail.pad, transposed)
 
@@ -94,12 +99,13 @@ def _value(facts: KernelFacts, opt: Opt, detail: StageDetail) -> UOp:
     return users[0]
 
 
-def _inside(facts: KernelFacts, loop: UOp, opt: Opt, value: UOp) -> list[UOp]:
+def _inside(facts: KernelFacts, loop: UOp, opt: Opt, value: UOp, by_lanes: bool) -> list[UOp]:
     """The ranges of the value that run inside an iteration of the level, outermost first."""
     if loop.arg.kind in VANISHING:
         raise refusal(opt, f"a range of kind {loop.arg.kind.name} is no loop that a copy can be made in")
     level = facts.nesting(loop)
-    inside = [r for r in facts.ranges[value] if r.arg.kind in VANISHING or facts.nesting(r) > level]
+    kinds = (*VANISHING, AxisKind.THREAD) if by_lanes else VANISHING
+    inside = [r for r in facts.ranges[value] if r.arg.kind in kinds or facts.nesting(r) > level]
     if not inside:
         raise refusal(opt, "what is loaded does not change inside it")
     check_copy(facts, opt, value, inside)

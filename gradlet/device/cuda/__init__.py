@@ -1,0 +1,1 @@
+"""NVIDIA GPUs through the CUDA driver: kernels as CUDA C, compiled by NVRTC."""

@@ -1,0 +1,141 @@
+"""Matrix products on a GPU: a workgroup has a block of outputs, its lanes copy strips of both factors near.
+
+The lanes of a workgroup stand in a square; each has a few rows and columns of the block, four of them side by side at a
+time, so that every element that it reads from shared memory is used several times.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gradlet.graph.node import UOp
+from gradlet.ops.op import AxisKind, Op, Opt, OptKind, StageDetail, Tail, adds_in_order
+from gradlet.optimize.analysis import KernelFacts, range_size
+from gradlet.target.target import Target
+
+SIDE: Final = 16  # lanes along each side of a block
+NEAR: Final = 4  # rows or columns of a lane that lie side by side
+SHORT: Final = 16  # fewer sums than this are not worth blocks
+DEPTH: Final = 16  # elements of the sums that a copy has
+# Rows and columns of a block, the largest first: reuse against workgroups.
+BLOCKS: Final = ((128, 128), (128, 64), (64, 128), (64, 64))
+
+
+class Product(NamedTuple):
+    """A sum of products: its REDUCE, the range of the sum, the factors' loads with their ranges of the output."""
+
+    reduce: UOp
+    depth: UOp
+    first: UOp
+    rows: UOp
+    second: UOp
+    columns: UOp
+
+
+def product_of(facts: KernelFacts) -> Product | None:
+    """The product that a kernel is, None where it is something else."""
+    if len(facts.reduces) != 1 or any(n.op in (Op.CARRY, Op.AFTER) for n in facts.order):
+        return None
+    reduce = facts.reduces[0]
+    value = reduce.src[0]
+    if reduce.arg.op is not Op.ADD or len(reduce.src) != 2 or value.op is not Op.MUL or not reduce.dtype.is_float:
+        return None
+    depth = reduce.src[1]
+    if adds_in_order(Op.ADD, reduce.dtype) or depth.arg.kind is not AxisKind.REDUCE or (range_size(depth) or 0) < SHORT:
+        return None
+    sides = [_load(side) for side in value.src]
+    if None in sides:
+        return None
+    first, second = (s for s in sides if s is not None)
+    loops = [r for r in facts.ranges[reduce] if r.arg.kind is AxisKind.LOOP and range_size(r) is not None]
+    loops = [r for r in loops if all(r in facts.ranges[s] for s in facts.stores)]
+    own = [[r for r in loops if (r in facts.ranges[a]) and r not in facts.ranges[b]] for a, b in
+           ((first, second), (second, first))]  # fmt: skip
+    if not own[0] or not own[1]:
+        return None
+    rows, columns = (max(found, key=lambda r: range_size(r) or 0) for found in own)
+    stored = next(a for a in facts.accesses if a.is_store)
+    if facts.stride(stored, rows) == 1 and facts.stride(stored, columns) != 1:
+        first, rows, second, columns = second, columns, first, rows
+    return Product(reduce, depth, first, rows, second, columns)
+
+
+def _load(node: UOp) -> UOp | None:
+    """The load that a factor is, perhaps converted."""
+    if node.op is Op.CAST:
+        node = node.src[0]
+    return node if node.op is Op.LOAD else None
+
+
+class _Opts:
+    """Opts in order, and the numbers that splits give."""
+
+    def __init__(self, number: int) -> None:
+        self.opts: list[Opt] = []
+        self.next = number
+
+    def split(self, kind: OptKind, number: int, amount: int, size: int) -> int:
+        """Cut a range of this size; returns the number of the inner part."""
+        self.opts.append(Opt(kind, number, amount, Tail.EXACT if size % amount == 0 else Tail.MASK))
+        if size <= amount:
+            return number
+        self.next += 1
+        return self.next - 1
+
+    def add(self, kind: OptKind, number: int) -> None:
+        """An opt without an amount."""
+        self.opts.append(Opt(kind, number, 0))
+
+
+def tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
+    """The opts for a matrix product; None where blocks do not pay."""
+    found = product_of(facts)
+    if found is None or not target.shared_bytes:
+        return None
+    rows, columns = range_size(found.rows) or 0, range_size(found.columns) or 0
+    others = 1
+    for r in facts.ranges[found.reduce]:
+        if r not in (found.rows, found.columns):
+            others *= range_size(r) or 1
+    fitting = [b for b in BLOCKS if rows >= b[0] // 2 and columns >= b[1] // 2]
+    if not fitting:
+        return None
+    block = next((b for b in fitting if others * -(-rows // b[0]) * -(-columns // b[1]) >= target.cores), fitting[-1])
+    opts = _Opts(facts.next_number())
+    depth = range_size(found.depth) or 0
+    inner_rows = _side(opts, found.rows, rows, block[0], OptKind.UNROLL)
+    inner_columns = _side(opts, found.columns, columns, block[1], OptKind.VECTORIZE)
+    outer = int(found.depth.arg.number)
+    inner = opts.split(OptKind.SPLIT, outer, DEPTH, depth)
+    for r in facts.loops:
+        if r not in (found.rows, found.columns) and r in facts.ranges[found.reduce] and range_size(r) is not None:
+            if all(r in facts.ranges[s] for s in facts.stores):
+                opts.add(OptKind.PARALLEL, int(r.arg.number))
+    if depth <= DEPTH:
+        return None
+    loads = [a for a in facts.accesses if not a.is_store]
+    for load, numbers in ((found.first, inner_rows), (found.second, inner_columns)):
+        access = next(a for a in loads if a.node is load)
+        which = [a.node for a in loads if a.slot == access.slot].index(load)
+        converted = load.dtype is not found.reduce.dtype
+        detail = StageDetail(access.slot or 0, which, (inner, *numbers), NEAR, converted)
+        opts.opts.append(Opt(OptKind.STAGE, outer, 0, detail=detail))
+    return opts.opts
+
+
+def _side(opts: _Opts, loop: UOp, size: int, block: int, kind: OptKind) -> list[int]:
+    """Cut rows or columns into blocks, lanes, and what each lane has; returns the numbers inside of a block."""
+    number = int(loop.arg.number)
+    inside = opts.split(OptKind.SPLIT, number, block, size)
+    if inside != number:
+        opts.add(OptKind.PARALLEL, number)
+    groups = block // (SIDE * NEAR)
+    numbers: list[int] = []
+    if groups > 1:
+        part = opts.split(OptKind.SPLIT, inside, SIDE * NEAR, block)
+        opts.split(OptKind.UNROLL, inside, groups, groups)
+        numbers.append(inside)
+        inside = part
+    near = opts.split(kind, inside, NEAR, SIDE * NEAR)
+    opts.split(OptKind.THREAD, inside, SIDE, SIDE)
+    return [*numbers, inside, near]

@@ -1,0 +1,211 @@
+"""Schedules for a GPU whose lanes exchange registers: who computes what, in which order memory is read.
+
+Neighbouring lanes read neighbouring memory, as many bytes each as one access takes. A reduction along memory is shared
+by the lanes of a row, which combine their parts; one across it by groups of lanes that each read whole lines. Rows that
+are read more than once stay in registers, where they fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from gradlet.graph.node import UOp
+from gradlet.ops.op import AxisKind, Op, adds_in_order
+from gradlet.optimize import blocks
+from gradlet.optimize.analysis import Access, KernelFacts, is_fixed, size_bound
+from gradlet.optimize.plan import Plan
+
+BLOCK: Final = 256  # lanes of a workgroup, where nothing asks for another number
+SMALL_BLOCK: Final = 128  # rows of fewer lanes share a workgroup up to this
+ROW: Final = 32  # a reduce range from which on lanes share it
+VECTORS: Final = 4  # accesses of a lane in a row, about
+BUSY: Final = 1024  # lanes that keep a multiprocessor busy
+KEPT: Final = 64  # elements of a row that a lane keeps in registers
+COPIES: Final = 4  # accesses that are written out, so that they are under way together
+MOST_NODES: Final = 1500  # in all copies of a body
+GROUPS: Final = 32  # of lanes that share a reduction across memory, at most
+
+
+def share(facts: KernelFacts, plan: Plan) -> None:
+    """Choose lanes, accesses and workgroups for a kernel."""
+    product = blocks.tile(facts, plan.target)
+    if product is not None:
+        plan.opts.extend(product)
+        return
+    shared = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP]
+    shared = [r for r in shared if all(r in facts.ranges[s] for s in facts.stores)]
+    rows = _row_ranges(facts, shared)
+    if rows:
+        _rows(facts, plan, shared, rows)
+    elif shared:
+        _columns(facts, plan, shared)
+
+
+def _strides_of_one(facts: KernelFacts, accesses: Sequence[Access], loop: UOp) -> int:
+    return sum(1 for a in accesses if loop in a.ranges and facts.stride(a, loop) == 1)
+
+
+def _row_ranges(facts: KernelFacts, shared: Sequence[UOp]) -> list[UOp]:
+    """The reduce ranges along which memory lies, one a REDUCE, where lanes of a row are better than rows of lanes."""
+    found: dict[UOp, None] = {}
+    for reduce in facts.reduces:
+        if adds_in_order(reduce.arg.op, reduce.dtype):
+            continue
+        below = set(reduce.toposort())
+        inside = [a for a in facts.accesses if not a.is_store and a.node in below]
+        candidates = [r for r in reduce.src[1:] if r.arg.kind is AxisKind.REDUCE and size_bound(r) >= ROW]
+        candidates = [
+            r for r in candidates if _strides_of_one(facts, inside, r) or not any(r in a.ranges for a in inside)
+        ]
+        if not candidates:
+            continue
+        best = max(candidates, key=lambda r: (_strides_of_one(facts, inside, r), size_bound(r)))
+        along = _strides_of_one(facts, inside, best)
+        outputs = [r for r in shared if r in facts.ranges[reduce]]
+        if any(_strides_of_one(facts, inside, r) >= max(1, along) and size_bound(r) >= ROW for r in outputs):
+            continue
+        if any(best in other.src[1:] and reduce in other.toposort() and other is not reduce for other in facts.reduces):
+            continue
+        found[best] = None
+    if any(n.op in (Op.CARRY, Op.AFTER) for n in facts.order):
+        return []
+    # Lanes are combined once on the way to a result, not inside of other lanes.
+    inner = [n for n in facts.reduces if not found.keys().isdisjoint(n.src[1:])]
+    for reduce in inner:
+        parts = set(reduce.src[0].toposort())
+        own = [r for r in reduce.src[1:] if r in found]
+        if any(n in parts and r in facts.ranges[n] for n in inner for r in own):
+            return []
+    return list(found)
+
+
+def _width(facts: KernelFacts, plan: Plan, loop: UOp) -> int:
+    """Elements of one access along a range: what the widest of its accesses takes at once."""
+    along = [a for a in facts.accesses if loop in a.ranges and facts.stride(a, loop) == 1]
+    if not along or not is_fixed(loop) or any(n.op in (Op.CARRY, Op.AFTER) for n in facts.order):
+        return 1
+    if any(r.arg.kind is AxisKind.ORDERED for r in facts.loops):
+        return 1
+    width = plan.target.access_bytes // max(a.address.dtype.itemsize for a in along)
+    while width > 1 and plan.size(loop) % width:
+        width //= 2
+    return max(1, width)
+
+
+def _power(value: int) -> int:
+    """The largest power of two that is not larger."""
+    return 1 << (max(1, value).bit_length() - 1)
+
+
+def _rows(facts: KernelFacts, plan: Plan, shared: Sequence[UOp], rows: Sequence[UOp]) -> None:
+    """Lanes along the reduced rows, and along what is stored of them."""
+    closing = [n for n in facts.reduces if not set(rows).isdisjoint(n.src[1:])]
+    outer = [r for r in shared if all(r in facts.ranges[n] for n in closing)]
+    stored = [r for r in shared if r not in outer and not any(r in facts.ranges[n] for n in closing)]
+    count = 1
+    for r in outer:
+        count *= plan.size(r)
+    longest = max(plan.size(r) for r in rows)
+    width = max(1, min(_width(facts, plan, r) for r in rows))
+    along = max(stored, key=lambda r: _strides_of_one(facts, facts.accesses, r), default=None)
+    if along is not None and plan.size(along) >= ROW:
+        width = min(width, _width(facts, plan, along))
+    accesses = -(-longest // width)
+    lanes = min(BLOCK, max(_power(accesses // VECTORS), min(32, _power(accesses))))
+    while lanes < plan.target.max_threads and lanes * 2 <= accesses and count * lanes < plan.target.cores * BUSY // 2:
+        lanes *= 2
+    passes = len(rows) + (along is not None)
+    loops = [*rows, *([along] if along is not None and plan.size(along) >= ROW else [])]
+    # Rows first: then all element numbers are sums in one order, and those of different passes the same.
+    for r in reversed(outer):
+        side = min(SMALL_BLOCK // lanes, _power(plan.size(r)))
+        if side > 1 and count // side >= plan.target.cores:
+            plan.thread(r, side)
+            break
+    for loop in loops:
+        _lanes_along(facts, plan, loop, width, lanes, passes)
+    for r in outer:
+        if plan.blocks(r) > 1:
+            plan.parallel(r)
+
+
+def _lanes_along(facts: KernelFacts, plan: Plan, loop: UOp, width: int, lanes: int, passes: int) -> None:
+    if width > 1:
+        plan.vectorize(loop, width)
+    plan.thread(loop, lanes)
+    left = plan.blocks(loop)
+    body = sum(1 for n in facts.order if loop in facts.ranges[n]) * width
+    if left < 2 or not is_fixed(loop) or loop in plan.masked:
+        return
+    if passes > 1 and left * width <= KEPT and body * left <= MOST_NODES:
+        plan.unroll(loop, left)
+        return
+    copies = next((c for c in (COPIES, 3, 2) if left % c == 0), 1)
+    if copies > 1 and body * copies <= MOST_NODES:
+        plan.unroll(loop, copies)
+
+
+def _columns(facts: KernelFacts, plan: Plan, shared: Sequence[UOp]) -> None:
+    """Lanes along the outputs; groups of them share a reduction where there are too few."""
+    inner = max(shared, key=lambda r: (_strides_of_one(facts, facts.accesses, r), size_bound(r) >= ROW, r.arg.number))
+    count = 1
+    for r in shared:
+        count *= plan.size(r)
+    width = _width(facts, plan, inner)
+    body = sum(1 for n in facts.order if inner in facts.ranges[n])
+    heavy = any(n.op is Op.REDUCE and inner in facts.ranges[n] for n in facts.order)
+    fewest = plan.target.cores * BUSY * (4 if heavy else 1)
+    while width > 1 and (count // width < fewest or body * width > MOST_NODES):
+        width //= 2
+    if width > 1:
+        plan.vectorize(inner, width)
+    groups, reduced = _groups(facts, plan, inner, count // width)
+    lanes = BLOCK // groups if groups > 1 else BLOCK
+    used = min(lanes, _up(plan.blocks(inner)))
+    if groups > 1:
+        used = lanes
+    if used > 1:
+        plan.thread(inner, used)
+    for r in reversed(shared):
+        if groups > 1 or used * 2 > BLOCK:
+            break
+        if r is inner or not is_fixed(r):
+            continue
+        side = min(BLOCK // used, _power(plan.size(r)))
+        if side > 1:
+            plan.thread(r, side)
+            used *= side
+    for r in reduced:
+        plan.thread(r, groups)
+    for r in shared:
+        if plan.blocks(r) > 1 or not is_fixed(r):
+            plan.parallel(r)
+
+
+def _up(value: int) -> int:
+    """The smallest power of two that is not smaller."""
+    return 1 << max(0, value - 1).bit_length()
+
+
+def _groups(facts: KernelFacts, plan: Plan, inner: UOp, count: int) -> tuple[int, list[UOp]]:
+    """How many groups of lanes share a reduction, and its ranges; one group where there are outputs enough."""
+    if any(n.op in (Op.CARRY, Op.AFTER) for n in facts.order) or _strides_of_one(facts, facts.accesses, inner) == 0:
+        return 1, []
+    ranges: dict[UOp, None] = {}
+    for reduce in facts.reduces:
+        longest = max(reduce.src[1:], key=size_bound)
+        inside = any(n.op is Op.REDUCE for n in reduce.src[0].toposort())
+        if inner not in facts.ranges[reduce] or inside or longest.arg.kind is not AxisKind.REDUCE:
+            return 1, []
+        if adds_in_order(reduce.arg.op, reduce.dtype):
+            return 1, []
+        ranges[longest] = None
+    if not ranges or plan.blocks(inner) < 32:
+        return 1, []
+    shortest = min(size_bound(r) for r in ranges)
+    groups = 1
+    most = min(GROUPS, BLOCK // 32)
+    while groups < most and count * groups < plan.target.cores * BUSY and groups * 8 <= shortest:
+        groups *= 2
+    return groups, list(ranges) if groups > 1 else []

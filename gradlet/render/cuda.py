@@ -1,0 +1,316 @@
+"""Kernels as CUDA C: workgroups are blocks, lanes are threads, arrays of a workgroup lie in shared memory.
+
+A kernel is `name(pointers..., long long n0, ...)`. Its arrays lie one after another in the one dynamic block of shared
+memory, of `shared_bytes`. PARALLEL ranges are digits of the block's number, the last one fastest.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from gradlet.base.dtype import DType
+from gradlet.base.errors import RenderError
+from gradlet.base.floatformat import FloatFormat
+from gradlet.graph.node import UOp
+from gradlet.graph.program import AnyProgram, LinearProgram
+from gradlet.ops.op import AxisKind, Op
+from gradlet.optimize.analysis import is_fixed, size_bound
+from gradlet.render import carith
+from gradlet.render.cstyle import CKernel, memory_type
+from gradlet.target.target import Target
+
+WARP: Final = 32
+ALIGN: Final = 128  # bytes, of arrays in shared memory
+
+# What expressions of `carith` call, in CUDA. Conversions saturate and round as the CPU's do.
+BASICS: Final = r"""
+typedef unsigned int u32;
+typedef unsigned long long u64;
+#define inline_ static __device__ __forceinline__
+extern __shared__ __align__(128) unsigned char shared[];
+inline_ float float_of_bits(u32 x) { return __uint_as_float(x); }
+inline_ u32 bits_of_float(float x) { return __float_as_uint(x); }
+inline_ double double_of_bits(u64 x) { return __longlong_as_double((long long)x); }
+inline_ u64 bits_of_double(double x) { return (u64)__double_as_longlong(x); }
+inline_ float fused_float(float x, float y, float z) { return __fmaf_rn(x, y, z); }
+inline_ double fused_double(double x, double y, double z) { return __fma_rn(x, y, z); }
+inline_ int integer32_of_float(float x) { return __float2int_rz(x); }
+inline_ u32 unsigned32_of_float(float x) { return __float2uint_rz(x); }
+inline_ long long integer64_of_float(float x) { return x != x ? 0 : __float2ll_rz(x); }
+inline_ u64 unsigned64_of_float(float x) { return x != x ? 0 : __float2ull_rz(x); }
+inline_ int integer32_of_double(double x) { return x != x ? 0 : __double2int_rz(x); }
+inline_ u32 unsigned32_of_double(double x) { return x != x ? 0 : __double2uint_rz(x); }
+inline_ long long integer64_of_double(double x) { return x != x ? 0 : __double2ll_rz(x); }
+inline_ u64 unsigned64_of_double(double x) { return x != x ? 0 : __double2ull_rz(x); }
+inline_ int clamped(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
+inline_ float toward_zero_of_double(double x) { return __double2float_rz(x); }
+inline_ float toward_zero_of_integer(long long x) { return __ll2float_rz(x); }
+inline_ float toward_zero_of_unsigned(u64 x) { return __ull2float_rz(x); }
+inline_ float float_of_half(unsigned short x) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+  return y;
+}
+inline_ unsigned short half_of_float(float x) {
+  unsigned short y;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+  return y;
+}
+inline_ unsigned short bfloat16_of_float(float x) {
+  unsigned short y;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
+  return y;
+}
+inline_ float max_float(float x, float y) {
+  float z;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+inline_ float min_float(float x, float y) {
+  float z;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+template <class T> inline_ T from_lane(T x, int distance) { return __shfl_xor_sync(0xffffffffu, x, distance); }
+"""
+# In terms of those.
+DERIVED: Final = r"""
+inline_ float odd(float x, bool exact) { return exact ? x : float_of_bits(bits_of_float(x) | 1u); }
+inline_ float odd_float_of_double(double x) {
+  const float y = toward_zero_of_double(x);
+  return odd(y, (double)y == x || x != x);
+}
+inline_ float odd_float_of_integer(long long x) {
+  const float y = toward_zero_of_integer(x);
+  return odd(y, y != 0x1p63f && (long long)y == x);
+}
+inline_ float odd_float_of_unsigned(u64 x) {
+  const float y = toward_zero_of_unsigned(x);
+  return odd(y, y != 0x1p64f && (u64)y == x);
+}
+template <class T> inline_ T floor_div(T x, T y) {
+  if (y == 0) return 0;
+  if (y == -1) return (T)(0 - (u64)x);
+  const T q = x / y;
+  return q - ((x % y != 0) && ((x ^ y) < 0));
+}
+template <class T> inline_ T floor_mod(T x, T y) {
+  if (y == 0 || y == -1) return 0;
+  const T r = x % y;
+  return r + (r != 0 && (r ^ y) < 0 ? y : 0);
+}
+inline_ int dot_bytes(int x, int y, int z) {
+  for (int i = 0; i < 32; i += 8) z += (int)((x >> i) & 0xff) * (int)(signed char)(y >> i);
+  return z;
+}
+inline_ int dot_halves(int x, int y, int z) {
+  return z + (int)(short)x * (int)(short)y + (x >> 16) * (y >> 16);
+}
+"""
+
+
+def render(program: AnyProgram, target: Target, basics: str = BASICS) -> str:
+    """CUDA C of one kernel; `basics` are the functions that all others stand on.
+
+    Raises:
+        RenderError: a launch of several kernels, or an operation that CUDA C lacks.
+    """
+    if not isinstance(program, LinearProgram):
+        raise RenderError(f"launch {program.name} holds several kernels; a GPU runs one kernel a launch")
+    kernel = _Kernel(program, target)
+    body = kernel.body()
+    formats = dict.fromkeys(dtype for dtype in kernel.functions.used.values() if dtype is not None)
+    helpers = [_format_functions(dtype) for dtype in formats]
+    lines = [basics.strip(), DERIVED.strip(), *helpers, "", *kernel.head(), *body, "}", ""]
+    return "\n".join(lines)
+
+
+def shared_bytes(program: LinearProgram) -> int:
+    """Bytes of shared memory that a block needs."""
+    return _shared_layout(program)[1]
+
+
+def _shared_layout(program: LinearProgram) -> tuple[dict[UOp, int], int]:
+    """Where every array begins, and where the last one ends."""
+    places: dict[UOp, int] = {}
+    end = 0
+    for local in dict.fromkeys(n for n in program.uops if n.op is Op.LOCAL):
+        places[local] = end
+        end += -(-local.arg.size * local.dtype.itemsize // ALIGN) * ALIGN
+    return places, end
+
+
+class _Kernel(CKernel):
+    """One kernel in CUDA C."""
+
+    def __init__(self, program: LinearProgram, target: Target) -> None:
+        super().__init__(program, target)
+        self.blocks = {n: size_bound(n) for n in program.uops if n.op is Op.RANGE and n.arg.kind is AxisKind.PARALLEL}
+        self.guard = self._lanes_that_store()
+        self.places = _shared_layout(program)[0]
+
+    def head(self) -> list[str]:
+        """The line that opens the function, and what stands before it."""
+        program = self.program
+        pointers = [f"{memory_type(p.dtype)}* p{p.arg.slot}" for p in program.params]
+        words = [f"const long long n{i}" for i in range(len(program.variables))]
+        bounds = f"__launch_bounds__({program.threads})"
+        return [f'extern "C" __global__ void {bounds} {program.name}({", ".join(pointers + words)}) {{']
+
+    # indices
+    def _special(self, node: UOp) -> None:
+        register = {"thread": "threadIdx.x", "workgroup": "blockIdx.x"}[node.arg.name]
+        self.values[node] = (self.declare(node.dtype, f"(int){register}", "t"),)
+
+    def _parallel(self, node: UOp) -> None:
+        sizes = list(self.blocks.items())
+        position = list(self.blocks).index(node)
+        text, stride = "blockIdx.x", 1
+        for _, size in sizes[position + 1 :]:
+            stride *= max(1, size)
+        if stride > 1:
+            text = f"{text} / {stride}u"
+        if position > 0:
+            text = f"{text} % {max(1, sizes[position][1])}u"
+        name = self.declare(node.dtype, f"({self.register_type(node.dtype)})({text})", "block")
+        self.values[node] = (name,)
+        if not is_fixed(node):
+            self.line(f"if ({name} >= {self.value(node.src[0])[0]}) return;")
+
+    def _variable(self, node: UOp) -> None:
+        super()._variable(node)
+        kind = self.register_type(node.dtype)
+        self.values[node] = (self.declare(node.dtype, f"({kind}){self.values[node][0]}", "n_"),)
+
+    def _local(self, node: UOp) -> None:
+        kind, name = memory_type(node.dtype), f"local{node.arg.number}"
+        self.line(f"{kind}* const {name} = ({kind}*)(shared + {self.places[node]});")
+        self.values[node] = (name,)
+
+    # lanes
+    def _lanes_that_store(self) -> str:
+        """Which of the lanes that computed the same store it: those whose other digits are 0."""
+        threads = self.program.threads
+        conditions: list[str] = []
+        covered = 1
+        for stride, size in [*sorted(self.program.lanes), (threads, 1)]:
+            if stride > covered:
+                number = "threadIdx.x" if stride >= threads else f"threadIdx.x % {stride}u"
+                conditions.append(f"{number} < {covered}u")
+            covered = stride * size
+        return " && ".join(conditions)
+
+    def _guard_of_stores(self) -> str:
+        return self.guard
+
+    def _barrier(self, node: UOp) -> None:
+        self.line("__syncthreads();")
+
+    def _across(self, node: UOp) -> None:
+        """First inside of every warp, then, through shared memory, over the warps."""
+        op, lanes, stride = node.arg
+        dtype = node.dtype.scalar
+        narrow = dtype.itemsize < 4
+        kind = "int" if narrow else self.register_type(dtype)
+        results: list[str] = []
+        for value in self._lanes(node.src[0], node.dtype.count):
+            name = self.name("all")
+            self.line(f"{self.register_type(dtype)} {name} = {value};")
+            if stride > 1:
+                self._far(op, dtype, name, lanes, stride, kind)
+            else:
+                self._exchange(op, dtype, name, min(lanes, WARP), kind)
+            if stride == 1 and lanes > WARP:
+                self._over_warps(op, dtype, name, lanes // WARP, kind)
+            results.append(name)
+        self.values[node] = tuple(results)
+
+    def _exchange(self, op: Op, dtype: DType, name: str, lanes: int, kind: str) -> None:
+        distance = lanes // 2
+        while distance:
+            other = self.declare(dtype, f"({self.register_type(dtype)})from_lane(({kind}){name}, {distance})")
+            self.line(f"{name} = {self.combine(op, dtype, name, other)};")
+            distance //= 2
+
+    def _far(self, op: Op, dtype: DType, name: str, lanes: int, stride: int, kind: str) -> None:
+        """Lanes in different warps, all through shared memory."""
+        room = self.name("lanes")
+        self.line(f"__shared__ {kind} {room}[{self.program.threads}];")
+        if self.depth > 1:
+            self.line("__syncthreads();")
+        self.line(f"{room}[threadIdx.x] = {name};")
+        self.line("__syncthreads();")
+        first, step = self.name("first"), self.name("i")
+        group = (
+            f"threadIdx.x / {stride * lanes}u * {stride * lanes}u + " if stride * lanes < self.program.threads else ""
+        )
+        self.line(f"const unsigned int {first} = {group}threadIdx.x % {stride}u;")
+        own = self.register_type(dtype)
+        self.line(f"{name} = ({own}){room}[{first}];")
+        self.line(f"for (unsigned int {step} = 1; {step} < {lanes}u; ++{step}) {{")
+        self.depth += 1
+        other = self.declare(dtype, f"({own}){room}[{first} + {step} * {stride}u]")
+        self.line(f"{name} = {self.combine(op, dtype, name, other)};")
+        self.depth -= 1
+        self.line("}")
+
+    def _over_warps(self, op: Op, dtype: DType, name: str, warps: int, kind: str) -> None:
+        room = self.name("warps")
+        self.line(f"__shared__ {kind} {room}[{self.program.threads // WARP}];")
+        if self.depth > 1:
+            self.line("__syncthreads();")  # what the iteration before left there has been read
+        self.line(f"if (threadIdx.x % {WARP}u == 0) {room}[threadIdx.x / {WARP}u] = {name};")
+        self.line("__syncthreads();")
+        first = f"threadIdx.x / {WARP * warps}u * {warps}u + " if warps * WARP < self.program.threads else ""
+        self.line(f"{name} = ({self.register_type(dtype)}){room}[{first}threadIdx.x % {warps}u];")
+        self._exchange(op, dtype, name, warps, kind)
+
+
+# floats of 8 bits
+def _format_functions(dtype: DType) -> str:
+    """Conversions of a float of few bits from and to float, in integer arithmetic."""
+    form, kind = dtype.format, carith.register_type(dtype)
+    return _widening(dtype.name, form, kind) + "\n" + _narrowing(dtype.name, form, kind)
+
+
+def _bits(value: float) -> int:
+    return int(struct.unpack("<I", struct.pack("<f", value))[0])
+
+
+def _widening(name: str, form: FloatFormat, kind: str) -> str:
+    if form.special == "ieee":
+        special = f"if (magnitude >= {form.infinity}u) word = moved | 0x7f800000u;"
+    else:
+        tested = "x" if form.special == "fnuz" else "magnitude"
+        special = f"if ({tested} == {form.nan}u) word = 0x7fc00000u;"
+    return f"""inline_ float float_of_{name}({kind} x) {{
+  const u32 magnitude = x & {form.sign_mask - 1}u, sign = (u32)(x & {form.sign_mask}u) << {32 - form.bits};
+  const u32 moved = magnitude << {23 - form.fraction};
+  u32 word = moved + {(127 - form.bias) << 23}u;
+  if (magnitude < {1 << form.fraction}u) word = bits_of_float((float)(int)magnitude * {form.smallest!r}f);
+  {special}
+  return float_of_bits(word | sign);
+}}"""
+
+
+def _narrowing(name: str, form: FloatFormat, kind: str) -> str:
+    cut = 23 - form.fraction
+    change = ((1 << (cut - 1)) - 1 - ((127 - form.bias) << 23)) % (1 << 32)
+    grid = _bits(form.smallest * 2.0**23)
+    step = form.largest - form.decode(form.largest_code - 1)
+    overflow = _bits(form.largest + step / 2) + (0 if form.largest_code % 2 else 1)
+    if form.special == "fnuz":
+        ending = f"if (word == 0) sign = 0;\n  if (magnitude >= {overflow}u) return {form.nan}u;"
+    else:
+        large = form.infinity if form.has_infinity else form.nan
+        ending = f"if (magnitude >= {overflow}u) word = {large}u;\n  if (magnitude > 0x7f800000u) word = {form.nan}u;"
+    return f"""inline_ {kind} {name}_of_float(float x) {{
+  const u32 bits = bits_of_float(x), magnitude = bits & 0x7fffffffu;
+  u32 sign = (bits >> {32 - form.bits}) & {form.sign_mask}u;
+  u32 word = (magnitude + {change}u + ((magnitude >> {cut}) & 1u)) >> {cut};
+  if (magnitude < {_bits(form.smallest_normal)}u)
+    word = bits_of_float(float_of_bits(magnitude) + float_of_bits({grid}u)) - {grid}u;
+  {ending}
+  return ({kind})(word | sign);
+}}"""

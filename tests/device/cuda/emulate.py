@@ -1,0 +1,236 @@
+"""Runs CUDA C of the renderer on the CPU: the lanes of a block are fibers that take turns where they wait.
+
+A C++ compiler sees the same source with other basics. All lanes of a block must wait at the same places in the same
+order, which is checked: a barrier that only some lanes reach is an error here, as it is on a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradlet.codegen.pipeline import lower
+from gradlet.device.common.hostmemory import HostAllocator
+from gradlet.graph import numeric
+from gradlet.graph.node import UOp
+from gradlet.graph.program import LinearProgram
+from gradlet.render import cuda
+from gradlet.render.carith import storage_type
+from gradlet.runtime.device import BACKENDS, Device
+from gradlet.target.target import SM_90
+
+COMPILER = next((c for c in ("clang++", "clang++-19", "g++") if shutil.which(c)), None)
+
+BASICS = r"""
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ucontext.h>
+using namespace std;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+#define inline_ static inline
+#define __global__
+#define __launch_bounds__(x)
+#define __shared__ static
+struct uint2 { u32 x, y; };
+struct uint4 { u32 x, y, z, w; };
+inline_ uint2 make_uint2(u32 x, u32 y) { return {x, y}; }
+inline_ uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
+alignas(128) unsigned char shared[232448];
+struct Number { u32 x; };
+Number threadIdx, blockIdx;
+static ucontext_t scheduler, fibers[1024];
+static char stacks[1024][65536];
+static u64 mailbox[1024][8];
+static long long waited[1024];
+static bool finished[1024];
+static void pause_(int line) {
+  const u32 me = threadIdx.x;
+  waited[me] = waited[me] * 31 + line;
+  swapcontext(&fibers[me], &scheduler);
+  threadIdx.x = me;
+}
+#define __syncthreads() pause_(__LINE__)
+template <class A, class B> inline_ A as(B x) { A y; memcpy(&y, &x, sizeof(A)); return y; }
+inline_ float float_of_bits(u32 x) { return as<float>(x); }
+inline_ u32 bits_of_float(float x) { return as<u32>(x); }
+inline_ double double_of_bits(u64 x) { return as<double>(x); }
+inline_ u64 bits_of_double(double x) { return as<u64>(x); }
+inline_ float fused_float(float x, float y, float z) { return fmaf(x, y, z); }
+inline_ double fused_double(double x, double y, double z) { return fma(x, y, z); }
+template <class T> inline_ T clamp_to(double x, double low, double high, T most, T least) {
+  return x != x ? 0 : x >= high ? most : x <= low ? least : (T)x;
+}
+#define TO_INTEGERS(name, type) \
+inline_ int integer32_of_##name(type x) { return clamp_to<int>(x, -0x1p31, 0x1p31, 2147483647, -2147483647 - 1); } \
+inline_ u32 unsigned32_of_##name(type x) { return clamp_to<u32>(x, 0, 0x1p32, 4294967295u, 0); } \
+inline_ long long integer64_of_##name(type x) { \
+  return clamp_to<long long>(x, -0x1p63, 0x1p63, 9223372036854775807ll, -9223372036854775807ll - 1); } \
+inline_ u64 unsigned64_of_##name(type x) { return clamp_to<u64>(x, 0, 0x1p64, 18446744073709551615ull, 0); }
+TO_INTEGERS(float, float)
+TO_INTEGERS(double, double)
+inline_ int clamped(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
+template <class T> inline_ float toward_zero(T x) {
+  float y = (float)x;
+  if (x != x) return y;
+  const bool large = y == 0x1p64f || y == 0x1p63f || std::isinf(y);
+  if (!std::isinf((double)x) && (large || fabsl((long double)y) > fabsl((long double)x))) y = nextafterf(y, 0.0f);
+  return y;
+}
+inline_ float toward_zero_of_double(double x) { return toward_zero(x); }
+inline_ float toward_zero_of_integer(long long x) { return toward_zero(x); }
+inline_ float toward_zero_of_unsigned(u64 x) { return toward_zero(x); }
+inline_ float float_of_half(unsigned short x) { return (float)as<_Float16>(x); }
+inline_ unsigned short half_of_float(float x) { return as<unsigned short>((_Float16)x); }
+inline_ unsigned short bfloat16_of_float(float x) {
+  const u32 bits = bits_of_float(x);
+  if (x != x) return (unsigned short)((bits >> 16) | 0x40u);
+  return (unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+inline_ float max_float(float x, float y) { return x > y || x != x ? x : y; }
+inline_ float min_float(float x, float y) { return x < y || x != x ? x : y; }
+template <class T> inline_ T from_lane(T x, int distance) {
+  const u32 me = threadIdx.x;
+  memcpy(mailbox[me], &x, sizeof x);
+  pause_(-1);
+  T y;
+  memcpy(&y, mailbox[me ^ (u32)distance], sizeof y);
+  pause_(-2);
+  return y;
+}
+"""
+
+RUN = r"""
+static void** arguments;
+static long long* numbers;
+static void lane() {
+  KERNEL;
+  finished[threadIdx.x] = true;
+}
+extern "C" int run(void** pointers, long long* words, u32 grid, u32 threads) {
+  arguments = pointers;
+  numbers = words;
+  for (u32 block = 0; block < grid; ++block) {
+    memset(shared, 0xff, sizeof shared);
+    for (u32 i = 0; i < threads; ++i) {
+      finished[i] = false;
+      waited[i] = 0;
+      getcontext(&fibers[i]);
+      fibers[i].uc_stack.ss_sp = stacks[i];
+      fibers[i].uc_stack.ss_size = sizeof stacks[i];
+      fibers[i].uc_link = &scheduler;
+      makecontext(&fibers[i], lane, 0);
+    }
+    for (bool going = true; going;) {
+      for (u32 i = 0; i < threads; ++i) {
+        if (finished[i]) continue;
+        threadIdx.x = i;
+        blockIdx.x = block;
+        swapcontext(&scheduler, &fibers[i]);
+      }
+      for (u32 i = 1; i < threads; ++i)
+        if (finished[i] != finished[0] || waited[i] != waited[0]) return 1;
+      going = !finished[0];
+    }
+  }
+  return 0;
+}
+"""
+
+
+def source(program: LinearProgram) -> str:
+    """C++ of a kernel with what runs it."""
+    pointers = [f"({storage_type(p.dtype)}*)arguments[{i}]" for i, p in enumerate(program.params)]
+    numbers = [f"numbers[{i}]" for i in range(len(program.variables))]
+    call = f"{program.name}({', '.join(pointers + numbers)})"
+    return cuda.render(program, SM_90, BASICS) + RUN.replace("KERNEL", call)
+
+
+@cache
+def _library(text: str) -> Any:
+    assert COMPILER is not None
+    folder = Path(tempfile.gettempdir()) / f"gradlet-emulated-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+    library = folder / "kernel.so"
+    if not library.exists():
+        folder.mkdir(exist_ok=True)
+        (folder / "kernel.cc").write_text(text)
+        command = [COMPILER, "-O1", "-std=c++17", "-w", "-ffp-contract=off", "-shared", "-fPIC"]
+        subprocess.run([*command, str(folder / "kernel.cc"), "-o", str(library) + ".new"], check=True)
+        (folder / "kernel.so.new").replace(library)
+    return ctypes.CDLL(str(library)).run
+
+
+def run_program(program: LinearProgram, arrays: Sequence[np.ndarray], values: Sequence[int] = ()) -> None:
+    """Run a kernel on arrays by slot; bfloat16 and floats of 8 bits as their bits."""
+    pointers = (ctypes.c_void_p * max(1, len(arrays)))(*[a.ctypes.data for a in arrays])
+    numbers = (ctypes.c_longlong * max(1, len(values)))(*values)
+    wrong = _library(source(program))(pointers, numbers, program.grid, program.threads)
+    assert not wrong, "lanes of a block waited at different places"
+
+
+def run(ast: UOp, arrays: Sequence[np.ndarray], values: Sequence[int] = ()) -> LinearProgram:
+    """Compile a kernel for a GPU as the compiler does by default, and run it."""
+    program = lower(ast, SM_90)
+    run_program(program, arrays, values)
+    return program
+
+
+def memory(program: LinearProgram, slot: int) -> np.ndarray:
+    """Memory for a slot, all bits set."""
+    param = program.params[slot]
+    kind = numeric.storage_type(param.dtype)
+    return np.full(max(1, param.arg.size) * kind.itemsize, 0xFF, np.uint8).view(kind)
+
+
+class EmulatedProgram:
+    """A kernel of the device EMULATED."""
+
+    def __init__(self, program: LinearProgram) -> None:
+        self.program = program
+
+    def __call__(self, buffers: Sequence[Any], values: Sequence[int], wait: bool = False) -> float | None:
+        arrays = [np.frombuffer(b.memory(), np.uint8) if b.nbytes else np.zeros(16, np.uint8) for b in buffers]
+        run_program(self.program, arrays, values)
+        return 0.0 if wait else None
+
+
+class EmulatedBackend:
+    """A GPU whose kernels run on the CPU, in host memory: the operator suite can run on it anywhere."""
+
+    interprets = False
+    measurable = False
+    name = "EMULATED"
+    target = SM_90
+
+    def __init__(self) -> None:
+        self.allocator = HostAllocator(self.name)
+
+    def render(self, program: Any) -> str:
+        return cuda.render(program, SM_90)
+
+    def assemble(self, text: str, name: str) -> bytes:
+        return text.encode()
+
+    def compile(self, program: Any) -> bytes:
+        return self.assemble(self.render(program), program.name)
+
+    def load(self, name: str, code: bytes, program: Any) -> EmulatedProgram:
+        return EmulatedProgram(program)
+
+
+def register() -> str:
+    """Have the device EMULATED."""
+    BACKENDS.setdefault("EMULATED", "")
+    Device._opened.setdefault("EMULATED", EmulatedBackend())
+    return "EMULATED"

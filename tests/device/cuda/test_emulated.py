@@ -1,0 +1,106 @@
+"""Kernels for a GPU, run lane by lane on the CPU, against the CPU device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradlet import Tensor, dtypes
+from tests.device.cuda import emulate
+
+if emulate.COMPILER is None:
+    pytest.skip("no C++ compiler", allow_module_level=True)
+
+RNG = np.random.default_rng(7)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def same(function: Callable[..., Any], *arrays: np.ndarray, tolerance: float = 1e-5) -> None:
+    device = emulate.register()
+    wanted = function(*[Tensor(a, device="CPU") for a in arrays]).numpy()
+    found = function(*[Tensor(a, device=device) for a in arrays]).numpy()
+    assert found.shape == wanted.shape and found.dtype == wanted.dtype
+    np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=tolerance, atol=tolerance)
+
+
+QUICK: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
+    "softmax": (lambda x: x.softmax(-1), [(3, 1000)]),
+    "column sums": (lambda x: x.sum(0), [(300, 70)]),
+    "element-wise, no multiple of a workgroup": (lambda x: (x * 2 + 1).exp(), [(37, 129)]),
+}
+SLOW: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
+    "row sums of odd length": (lambda x: x.sum(1), [(37, 129)]),
+    "sum of all": (lambda x: x.sum(), [(37, 129)]),
+    "long rows": (lambda x: x.softmax(-1), [(4, 4096)]),
+    "short rows": (lambda x: x.softmax(-1), [(100, 33)]),
+    "many short rows": (lambda x: x.max(1), [(2000, 64)]),
+    "layer norm": (lambda x: x.layernorm(), [(8, 1024)]),
+    "rms norm, two rows a workgroup": (lambda x: x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt(), [(300, 256)]),
+    "rows in place": (lambda x: _in_place(x), [(8, 512)]),
+    "product": (lambda a, b: a @ b, [(37, 129), (129, 70)]),
+    "product of transposes": (lambda a, b: a.T @ b.T, [(129, 37), (70, 129)]),
+    "matrix and vector": (lambda a, b: a @ b, [(64, 2048), (2048,)]),
+    "vector and matrix": (lambda a, b: a @ b, [(512,), (512, 64)]),
+    "argmax": (lambda x: x.argmax(1), [(37, 129)]),
+    "sort": (lambda x: x.sort(1)[0], [(9, 100)]),
+    "running sum": (lambda x: x.cumsum(1), [(20, 77)]),
+    "convolution": (lambda x, w: x.conv2d(w, padding=1), [(2, 3, 9, 9), (4, 3, 3, 3)]),
+    "integer division": (lambda x: (x * 100).cast(dtypes.int32) // 7 + (x * 50).cast(dtypes.int8) % -3, [(37, 29)]),
+    "whole numbers as text": (lambda x: (x * 1e3).cast(dtypes.int64).max(0), [(64, 9)]),
+    "one element": (lambda x: x + 1, [(1,)]),
+    "nothing": (lambda x: x.sum(1), [(3, 0)]),
+}
+
+
+def _in_place(x: Any) -> Any:
+    x.assign(x.softmax(-1))
+    return x.realize()
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_kernel_gives_what_the_cpu_gives(name: str) -> None:
+    function, shapes = QUICK[name]
+    same(function, *[numbers(*shape) for shape in shapes])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW)
+def test_more_kernels(name: str) -> None:
+    function, shapes = SLOW[name]
+    same(function, *[numbers(*shape) for shape in shapes])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [d for d in dtypes.all() if not d.is_bool], ids=lambda d: d.name)
+def test_conversions_are_the_cpus_bit_for_bit(dtype: Any) -> None:
+    values = np.concatenate(
+        [numbers(500) * s for s in (1e-3, 1, 300, 1e5, 1e20)] + [np.float32([np.nan, np.inf, -0.0])]
+    )
+    for source in (dtypes.float32, dtypes.float64, dtypes.int64):
+        device = emulate.register()
+        bits = dtypes.by_name(f"uint{dtype.bits}")
+        made = [
+            Tensor(values, device=d).cast(source).cast(dtype).bitcast(bits).numpy() for d in ("CPU", device)
+        ]  # fmt: skip
+        np.testing.assert_array_equal(made[0], made[1])
+        back = [Tensor(made[0], device=d).bitcast(dtype).cast(dtypes.float64).numpy() for d in ("CPU", device)]
+        np.testing.assert_array_equal(back[0], back[1])
+
+
+def test_a_barrier_that_some_lanes_miss_is_an_error() -> None:
+    device = emulate.register()
+    text = emulate.cuda.render  # the emulation is what is tested here: a kernel whose lanes part
+    try:
+        emulate.cuda.render = lambda *args: text(*args).replace(  # type: ignore[assignment]
+            "const int t0 = (int)threadIdx.x;", "const int t0 = (int)threadIdx.x; if (t0 == 3) __syncthreads();"
+        )
+        with pytest.raises(AssertionError, match="waited at different places"):
+            (Tensor(numbers(64), device=device) + 3).numpy()
+    finally:
+        emulate.cuda.render = text  # type: ignore[assignment]

@@ -1,0 +1,154 @@
+"""Device CUDA where there is no GPU: clear errors, memory over a made-up driver, what NVRTC makes of kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gradlet import Tensor, dtypes
+from gradlet.base.errors import CompilerError, DeviceError
+from gradlet.codegen.pipeline import lower
+from gradlet.device.cuda import driver
+from gradlet.device.cuda.compiler import architecture, compile_cuda
+from gradlet.device.cuda.memory import CudaAllocator, size_class
+from gradlet.render import cuda
+from gradlet.runtime.device import Device
+from gradlet.target.target import SM_90
+
+
+def test_a_missing_package_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda", None)
+    monkeypatch.delitem(sys.modules, "cuda.bindings", raising=False)
+    with pytest.raises(DeviceError, match=r"needs the package cuda-bindings .*pip install 'gradlet\[cuda\]'"):
+        Device["CUDA"]
+
+
+def _without_driver(*_: Any) -> Any:
+    raise RuntimeError("no such library")
+
+
+def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "bindings", lambda name: SimpleNamespace(cuInit=_without_driver))
+    with pytest.raises(DeviceError, match="needs the NVIDIA driver .*no such library"):
+        driver.Gpu(0)
+
+
+def test_a_driver_without_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = SimpleNamespace(cuInit=lambda flags: (100,), cuGetErrorString=lambda code: (0, b"no device"))
+    monkeypatch.setattr(driver, "bindings", lambda name: api)
+    with pytest.raises(DeviceError, match="cannot be used: no device"):
+        driver.Gpu(0)
+
+
+def test_nothing_is_imported_unless_the_device_is_named() -> None:
+    code = (
+        "import sys\nfrom gradlet import Tensor\n(Tensor([1.0]) + 1).tolist()\n"
+        "assert not [m for m in sys.modules if m.startswith(('cuda', 'gradlet.device.cuda', 'gradlet.render.c'))]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class MadeUpGpu:
+    """A GPU of 1 MiB whose memory is the host's."""
+
+    stream = 0
+
+    def __init__(self) -> None:
+        self.api = self
+        self.blocks: dict[int, Any] = {}
+        self.left = 1 << 20
+
+    def activate(self) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def cuMemAlloc(self, size: int) -> tuple[int, int]:
+        if size > self.left:
+            return 2, 0
+        block = ctypes.create_string_buffer(size)
+        self.left -= size
+        self.blocks[ctypes.addressof(block)] = block
+        return 0, ctypes.addressof(block)
+
+    def call(self, name: str, *args: Any) -> Any:
+        if name == "cuMemFree":
+            self.left += len(self.blocks.pop(args[0]))
+        elif name in ("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"):
+            ctypes.memmove(*args[:3])
+        elif name == "cuMemGetInfo":
+            return self.left, 1 << 20
+        elif name == "cuMemHostAlloc":
+            return self.cuMemAlloc(64)[1]
+        return None
+
+
+def test_memory_is_used_again_and_given_back_when_it_is_short() -> None:
+    gpu = MadeUpGpu()
+    memory = CudaAllocator("CUDA", gpu)  # type: ignore[arg-type]
+    first = memory.allocate(1000, "a")
+    memory.free(first, 1000)
+    assert memory.allocate(900, "b") == first and memory.kept == 0
+    large = memory.allocate(700_000, "c")
+    memory.free(large, 700_000)
+    assert memory.kept == size_class(700_000)
+    assert memory.allocate(900_000, "d")  # only once what is kept is given back
+    assert memory.kept == 0
+
+
+def test_out_of_memory_lists_the_largest_holders() -> None:
+    memory = CudaAllocator("CUDA", MadeUpGpu())  # type: ignore[arg-type]
+    memory.allocate(600_000, "float32[150000]")
+    memory.allocate(1000, "int8[1000]")
+    with pytest.raises(
+        DeviceError, match=r"out of memory on CUDA: x needs .* Largest holders: float32\[150000\] .*int8"
+    ):
+        memory.allocate(600_000, "x")
+
+
+@pytest.mark.parametrize("size", [1, 1000, 70_000])
+def test_bytes_come_back_as_they_were_written(size: int) -> None:
+    memory = CudaAllocator("CUDA", MadeUpGpu())  # type: ignore[arg-type]
+    address = memory.allocate(size, "x")
+    content = bytes(i % 251 for i in range(size))
+    if size > 65536:
+        pytest.importorskip("numpy")
+        memory._staging = [(memory.allocate(size, "staging"), None)] * 2
+    memory.write(address, memoryview(content))
+    assert bytes(memory.view(address, size, None)) == content
+
+
+def test_block_sizes_waste_at_most_an_eighth() -> None:
+    for size in (1, 511, 512, 5000, 70_000, 10**6, 10**9):
+        assert size <= size_class(size) <= max(512, size * 9 // 8 + 512)
+
+
+def test_newer_gpus_get_code_for_them_alone() -> None:
+    assert [architecture(8, 0), architecture(9, 0)] == ["sm_80", "sm_90a"]
+
+
+def _nvrtc() -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    try:
+        compile_cuda('extern "C" __global__ void k() {}', "k", "sm_90a")
+    except DeviceError as error:
+        pytest.skip(str(error))
+
+
+def test_nvrtc_compiles_every_type() -> None:
+    _nvrtc()
+    x = Tensor.empty(64, 512, device="NULL:sm_90")
+    for dtype in (dtypes.bfloat16, dtypes.float16, dtypes.float8_e4m3fn, dtypes.int64, dtypes.bool):
+        for value in ((x.cast(dtype).cast(dtypes.float64)), x.cast(dtype).max(1)):
+            program = lower(value.schedule().calls[-1].ast, SM_90)
+            assert compile_cuda(cuda.render(program, SM_90), program.name, "sm_90a").startswith(b"\x7fELF")
+
+
+def test_nvrtc_says_where_a_source_is_wrong() -> None:
+    _nvrtc()
+    with pytest.raises(CompilerError, match=r"NVRTC refuses kernel k for sm_90a:\nk.cu\(1\): error"):
+        compile_cuda("wrong", "k", "sm_90a")
