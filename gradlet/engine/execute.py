@@ -15,7 +15,7 @@ from gradlet.engine.compile import get_kernel, prepare_kernels
 from gradlet.engine.ready import copy as copy  # beside `run_kernel`, for whoever replays calls
 from gradlet.engine.ready import depending_on, ready_of
 from gradlet.graph.extents import HAS_LIMIT, extents, limit
-from gradlet.graph.node import UOp, mk, toposort
+from gradlet.graph.node import UOp, mk, no_gc, toposort
 from gradlet.ops.op import MOVEMENT, Op
 from gradlet.runtime import diskcache
 from gradlet.runtime.buffer import Buffer, bind_parts, buffer_of
@@ -147,7 +147,8 @@ def realize(roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp]:
     if settings.DEBUG.value >= 1:
         with report.realize_totals():
             return _realize(roots, live)
-    return _realize(roots, live)
+    with no_gc():
+        return _realize(roots, live)
 
 
 def _realize(roots: Sequence[UOp], live: Sequence[UOp]) -> dict[UOp, UOp]:

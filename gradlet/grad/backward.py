@@ -49,7 +49,7 @@ def gradients(
         contributions = pending.pop(node, None)
         if contributions is None:
             continue
-        gradient = balanced_sum(alike(contributions))
+        gradient = contributions[0] if len(contributions) == 1 else balanced_sum(alike(contributions))
         if node.mask & HAS_LIMIT:
             gradient = limit(gradient, extents(node))
         if node in wanted:
@@ -108,16 +108,18 @@ def _between(order: Sequence[UOp], wanted: set[UOp], custom: Mapping[UOp, Custom
     """The nodes that a gradient passes on its way to a target, the targets included."""
     carries: set[UOp] = set()
     for node in order:
-        if not node.dtype.is_float:
+        if node.dtype.kind != "f":
             continue
-        special = custom.get(node)
-        if special is not None:
-            sources: Sequence[UOp] = special.inputs
-        else:
-            rules = DERIVATIVES.get(node.op, ())
-            sources = [source for rule, source in zip(rules, node.src) if rule is not None]
-        if node in wanted or any(source in carries for source in sources):
+        if node in wanted:
             carries.add(node)
+        elif node in custom:
+            if not carries.isdisjoint(custom[node].inputs):
+                carries.add(node)
+        elif not carries.isdisjoint(node.src):
+            for rule, source in zip(DERIVATIVES.get(node.op, ()), node.src):
+                if rule is not None and source in carries:
+                    carries.add(node)
+                    break
     return carries
 
 

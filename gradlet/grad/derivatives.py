@@ -508,4 +508,7 @@ def source_gradient(node: UOp, position: int, grad: UOp) -> UOp | None:
     """Gradient of `node.src[position]` when `grad` is the gradient of `node`; None where none flows."""
     rules = DERIVATIVES.get(node.op)
     rule = rules[position] if rules is not None else None
-    return None if rule is None else spread(rule(node, grad), node.src[position].shape)
+    if rule is None:
+        return None
+    part, shape = rule(node, grad), node.src[position].shape
+    return part if part.shape == shape else spread(part, shape)

@@ -17,6 +17,19 @@ def shape(node: Any) -> Shape:
     try:
         return node._shape  # type: ignore[no-any-return]
     except AttributeError:
+        return infer_shape(node)
+
+
+def infer_shape(node: Any) -> Shape:
+    """Shape of a node that has none yet."""
+    function = _SHAPE.get(node.op)
+    if function is None:
+        node._shape = ()
+        return ()
+    try:
+        node._shape = found = function(node)  # mostly the sources have theirs
+        return found
+    except AttributeError:
         pass
     stack = [node]
     while stack:

@@ -228,8 +228,7 @@ class UOp(ElementwiseMixin, MovementMixin):
         try:
             return self._shape
         except AttributeError:
-            shape: tuple[int, ...] = infer.shape(self)
-            return shape
+            return infer.infer_shape(self)
 
     @property
     def ranges(self) -> tuple[UOp, ...]:

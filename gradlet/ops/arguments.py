@@ -183,6 +183,12 @@ def broadcast_shapes(shapes: Iterable[Shape], what: str) -> Shape:
         ShapeError: two sizes differ and neither is 1.
     """
     all_shapes = list(shapes)
+    if len(all_shapes) == 2:  # nearly always, and nearly always they fit
+        first, second = all_shapes
+        if len(first) == len(second):
+            pair = [b if a == 1 else a if b == 1 or a == b else -1 for a, b in zip(first, second)]
+            if -1 not in pair:
+                return tuple(pair)
     rank = max((len(s) for s in all_shapes), default=0)
     result = [1] * rank
     for shape in all_shapes:

@@ -281,7 +281,10 @@ class LazyTensor(ComposedMixin):
             if symbolic.is_symbolic(node) or symbolic.is_symbolic(result.uop):
                 return result
         else:
-            result = wrap(mk(op, node.dtype, (node,), arg), self._place)
+            moved = mk(op, node.dtype, (node,), arg)
+            if op is _RESHAPE or op is _EXPAND:
+                moved._shape = arg.shape
+            result = wrap(moved, self._place)
         if op not in _COPIES:
             view = self._view
             if view is not None and not writes.is_attached(view):
@@ -414,8 +417,11 @@ class LazyTensor(ComposedMixin):
         node = self.uop
         if node.dtype is _BOOL:
             node = node_cast(node, dtypes.default_int)
-        minus = UOp.const(node.dtype, -node.arg) if node.op is _CONST else None
-        return wrap(minus or mk(Op.MUL, node.dtype, (node, UOp.const(node.dtype, -1)), None), self._place)
+        if node.op is _CONST:
+            return wrap(UOp.const(node.dtype, -node.arg), self._place)
+        result = mk(_MUL, node.dtype, (node, number_node(-1, node.dtype)), None)
+        result._shape = node.shape
+        return wrap(result, self._place)
 
     def bitwise_not(self) -> Self:
         """All bits flipped; logical not for bool.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Self
 
 from gradlet.base.errors import ArgumentError, GradientError, ShapeError
+from gradlet.graph.node import no_gc
 from gradlet.ops.movement import operand
 from gradlet.ops.op import SCALAR_LEAVES
 from gradlet.tensor.core import LazyTensor, wrap
@@ -98,7 +99,8 @@ class Gradients(LazyTensor):
             seed = gradient.cast(self.dtype).uop
         from gradlet.grad.backward import gradients  # inference never needs it
 
-        found = gradients(self.uop, seed, [t.uop for t in targets])
+        with no_gc():
+            found = gradients(self.uop, seed, [t.uop for t in targets])
         return [None if g is None else wrap(g, t._place or self._place) for g, t in zip(found, targets)]
 
 

@@ -44,15 +44,14 @@ class Writing(LazyTensor):
         [3, 4]
         """
         value = x if isinstance(x, LazyTensor) else self.from_data(x, self.dtype)
-        if (value.shape != self.shape and value.numel() != 1) or (
-            isinstance(x, LazyTensor) and value.shape != self.shape
-        ):
+        fits = value.shape == self.shape
+        if not fits and (value is x or value.numel() != 1):
             raise ShapeError(f"assign: a value of shape {value.shape} does not fit a tensor of shape {self.shape}")
         if value.dtype is not self.dtype:
             raise DTypeError(f"assign: a value of {value.dtype} does not fit a tensor of {self.dtype}; cast it first")
         if value._place is not None and self._place is not None and value._place != self._place:
             raise DeviceError(f"assign: the value is on {value._place}, the tensor on {self._place}; use .to()")
-        self._write(self, value.expand(self.shape) if value.shape != self.shape else value)
+        self._write(self, value if fits else value.expand(self.shape))
         return self
 
     def replace(self, x: Any) -> Self:
@@ -105,8 +104,8 @@ class Writing(LazyTensor):
         path = [*steps, *inner]
         writes.check_writable(path, "write")
         owner.uop = writes.store(owner.uop, path, node)
-        place = foreign(owner._place)
-        if place is not None and not owner.uop.mask & _MEMORY:
+        place = None if owner.uop.mask & _MEMORY else foreign(owner._place)
+        if place is not None:
             owner.uop = computed_on(place, owner.uop)  # nothing of the old value is left that says where it is
         if owner._place is None:
             owner._place = value._place
