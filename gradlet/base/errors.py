@@ -78,6 +78,10 @@ class JitError(UserError, RuntimeError):
     """A jitted function was used in a way that could give a wrong answer."""
 
 
+class ScheduleMissError(UserError, RuntimeError):
+    """Something new was to be computed where SCHEDULE_MISS=raise says that nothing is new."""
+
+
 class MissingExtraError(UserError, ImportError):
     """An optional dependency is missing; the message holds the command that installs it."""
 

@@ -114,6 +114,8 @@ FUSE = Setting("FUSE", 2, "0 runs one kernel an operation, 1 fused kernels one a
 PROBE = Setting("PROBE", 1, "0 plans with typical figures, 1 with what `gradlet doctor --probe` measured, where it did",
                 "schedule", allowed=range(2))  # fmt: skip
 SCHEDULE_CACHE = Setting("SCHEDULE_CACHE", 1, "0 schedules every call anew", "schedule", allowed=range(2))
+SCHEDULE_MISS = Setting("SCHEDULE_MISS", "", "`raise` refuses to compute what this process has no schedule for, and "
+                        "says why: for programs that are past their first steps", allowed=("", "raise"))  # fmt: skip
 
 BEAM = Setting("BEAM", 0, "searches the schedule of every kernel with measured times and keeps so many at a time; 0 "
                "takes the heuristic's", "codegen", allowed=range(65))  # fmt: skip

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from gradlet.base import events, settings
 from gradlet.base.errors import JitError
-from gradlet.engine import report
+from gradlet.engine import report, usage
 from gradlet.engine.compile import get_kernel, prepare_kernels
 from gradlet.engine.ready import copy as copy  # beside `run_kernel`, for whoever replays calls
 from gradlet.engine.ready import depending_on, ready_of
@@ -180,6 +180,7 @@ def _realize(roots: Sequence[UOp], live: Sequence[UOp]) -> dict[UOp, UOp]:
         store=diskcache if settings.CACHE else None,
         settled=_settled(resolved),
     )
+    usage.note_at_exit()
     _tell(plan.calls, start)
     run(plan)
     overwritten = overwritten_buffers(plan, resolved) if any(root.mask & _WRITING for root in resolved) else ()
@@ -210,7 +211,9 @@ def realize_alone(root: UOp) -> UOp | None:
 
 
 def _tell(calls: Sequence[Any], start: float, cached: bool = False) -> None:
-    """Tell listeners that a schedule is there."""
+    """Tell listeners, and with DEBUG=2 the screen, that a schedule is there."""
+    if settings.DEBUG.value >= 2:
+        report.show_schedule(cached, time.perf_counter() - start)
     if events.active():
         copies = sum(call.ast is None if isinstance(call, CachedCall) else isinstance(call, CopyCall) for call in calls)
         events.emit(events.ScheduleMade(len(calls) - copies, copies, time.perf_counter() - start, cached))

@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from gradlet.base import events, settings
-from gradlet.base.report import kernel_line, totals_line
+from gradlet.base.report import human_seconds, kernel_line, totals_line
 from gradlet.graph.node import UOp, toposort
 from gradlet.graph.program import AnyProgram, LaunchProgram, LinearProgram
 from gradlet.ops.op import Op
 from gradlet.runtime.buffer import Buffer
 from gradlet.runtime.counters import GlobalCounters
 from gradlet.runtime.device import Device
+from gradlet.schedule.create import statistics
 from gradlet.target.target import Target
 
 if TYPE_CHECKING:
@@ -169,6 +170,16 @@ def ran_copy(destination: Buffer, source: Buffer) -> None:
         print(f"copy {source.device} -> {destination.device} {source.nbytes} bytes")
     if events.active():
         events.emit(events.Copied(source.device, destination.device, source.nbytes, None))
+
+
+def show_schedule(cached: bool, seconds: float) -> None:
+    """DEBUG=2: whether a schedule was found again, and why not."""
+    if cached:
+        print(f"schedule hit in {human_seconds(seconds)}")
+    elif statistics.misses:
+        miss = statistics.misses[-1]
+        how = "recalled from disk" if miss.recalled else "made"
+        print(f"schedule miss, {how} in {human_seconds(seconds)}: {miss.text}")
 
 
 @contextmanager

@@ -52,6 +52,7 @@ class CacheStats:
 _hits = 0
 _misses = 0
 _writes = 0
+_evicted = 0
 
 
 def folder() -> Path:
@@ -139,6 +140,11 @@ def stats() -> CacheStats:
     return CacheStats(str(folder()), len(files), sum(size for _, size, _ in files), _hits, _misses, searches)
 
 
+def counts() -> tuple[int, int, int]:
+    """Hits and misses of this process, and entries that it removed because the cache had grown too large."""
+    return _hits, _misses, _evicted
+
+
 def contents(ending: str) -> list[bytes]:
     """The content of every entry whose name ends so, the one written last at the end."""
     found = [(modified, path) for path, _, modified in _entries() if path.name.endswith(ending)]
@@ -165,6 +171,7 @@ def clear() -> int:
 
 def prune(max_bytes: int | None = None) -> None:
     """Remove the entries that were not used for the longest time until the rest is below the limit."""
+    global _evicted
     limit = MAX_BYTES if max_bytes is None else max_bytes
     now = time.time()
     with contextlib.suppress(OSError):
@@ -184,6 +191,7 @@ def prune(max_bytes: int | None = None) -> None:
     for _, size, path in sorted(files):
         with contextlib.suppress(OSError):
             path.unlink()
+            _evicted += 1
         total -= size
         if total <= limit * PRUNE_TO:
             return

@@ -84,7 +84,7 @@ class ScheduleCache:
     """The schedules used last."""
 
     def __init__(self) -> None:
-        self.entries: dict[Hashable, Entry] = {}
+        self.entries: dict[tuple[Any, ...], Entry] = {}
         self._environments: dict[Hashable, Environment] = {}
         # The environment of the last question, with what it was made of.
         self._last: tuple[Hashable, Environment | None] = ((), None)
@@ -123,6 +123,10 @@ class ScheduleCache:
             entry.used = self._next()
         return Question(self, key, structure, [*roots, *extra], environment, entry)
 
+    def known(self) -> list[tuple[Any, ...]]:
+        """The keys of all entries, that of the one used last first."""
+        return sorted(self.entries, key=lambda key: -self.entries[key].used)
+
     def _environment(
         self, default_device: str, devices: tuple[str, ...], target_of: Callable[[str], Target]
     ) -> Environment:
@@ -140,7 +144,7 @@ class ScheduleCache:
             self._last = (made_of, found)
         return found
 
-    def keep(self, key: Hashable, entry: Entry) -> None:
+    def keep(self, key: tuple[Any, ...], entry: Entry) -> None:
         """Answer with this entry from now on; what was not asked for the longest time goes."""
         entry.used = self._next()
         self.entries[key] = entry
@@ -162,7 +166,7 @@ class Question:
     """
 
     cache: ScheduleCache
-    key: tuple[Hashable, ...]
+    key: tuple[Any, ...]
     structure: Structure
     asked: list[UOp]
     environment: Environment | None

@@ -14,7 +14,9 @@ from gradlet.graph.node import UOp, no_gc
 from gradlet.schedule import kept
 from gradlet.schedule.cache import Question, ScheduleCache
 from gradlet.schedule.calls import Schedule
+from gradlet.schedule.difference import first_difference, user_line
 from gradlet.schedule.kept import Store
+from gradlet.schedule.statistics import Statistics, refusal
 from gradlet.target.target import Target
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from gradlet.schedule.explain import Explanation
 
 _cache: Final = ScheduleCache()
+statistics: Final = Statistics()
 
 
 def forget_schedules() -> None:
@@ -45,7 +48,10 @@ def ask_for_schedule(
         default_device: where constants are stored when nothing says otherwise.
         watched: nodes that stand for something else by now; the question says whether the graph contains one.
     """
-    return _cache.ask(roots, target_of, live, default_device, watched=watched)
+    question = _cache.ask(roots, target_of, live, default_device, watched=watched)
+    if question.entry is not None:
+        statistics.hits += 1
+    return question
 
 
 def create_schedule(
@@ -69,16 +75,25 @@ def create_schedule(
         tell: gets an explanation of the schedule, unless this process made an equal one before.
         store: keeps schedules for other processes; not asked when somebody wants an explanation.
         settled: buffers that are expected to stay as they are: what depends on them alone gets launches of its own.
+
+    Raises:
+        ScheduleMissError: no equal graph was scheduled before, and SCHEDULE_MISS=raise.
     """
     with no_gc():
         if not settings.SCHEDULE_CACHE or observers:
             return _make(roots, target_of, live, observers, default_device, tell, settled)
         question = _cache.ask(roots, target_of, live, default_device, settled)
-        name = kept.entry_name(question, store) if question.entry is None and store is not None and tell is None else ""
-        entry = kept.recall(name, store, target_of) if store is not None and name else question.entry
+        if question.entry is not None:
+            statistics.hits += 1
+            return question.bind(question.entry)
+        difference, line = first_difference(question.key, _cache.known()), user_line()
+        if settings.SCHEDULE_MISS.value:
+            raise refusal(difference, line)
+        name = kept.entry_name(question, store) if store is not None and tell is None else ""
+        entry = kept.recall(name, store, target_of) if store is not None and name else None
+        statistics.missed(difference, line, entry is not None)
         if entry is not None:
-            if entry is not question.entry:
-                question.keep(entry)
+            question.keep(entry)
             return question.bind(entry)
         made = _make(roots, target_of, live, (), default_device, tell, settled)
         entry = question.remember(made)
