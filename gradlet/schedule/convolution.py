@@ -55,7 +55,11 @@ TILE_VECTORS: Final = 2
 
 
 def stage_convolutions(
-    root: UOp, target_of: Callable[[str], Target], default_device: str, sums: set[UOp] | None = None
+    root: UOp,
+    target_of: Callable[[str], Target],
+    default_device: str,
+    sums: set[UOp] | None = None,
+    settled: Collection[UOp] = (),
 ) -> UOp:
     """The graph with the images of convolutions copied where their order in memory is a bad one.
 
@@ -64,6 +68,7 @@ def stage_convolutions(
         target_of: facts about a device, by its name.
         default_device: where nothing says otherwise.
         sums: gets the sums that are kept in memory with their channels last.
+        settled: buffers that are expected to stay as they are: copies of them are made once.
     """
     order = toposort((root,))
     if not any(n.op is Op.REDUCE_AXES and n.src[0].op is Op.MUL for n in order):
@@ -77,7 +82,7 @@ def stage_convolutions(
         if target.kind != "cpu" or not node.dtype.is_float or 0 in src[0].shape:
             return None
         same = mk(node.op, node.dtype, src, node.arg)
-        staged = _staged(same, target, sums or ())
+        staged = _staged(same, target, sums or (), settled)
         if staged is not None and sums is not None:
             below = staged.src[0] if staged.op is Op.PERMUTE else staged
             if below.op is Op.CONTIGUOUS:
@@ -87,7 +92,7 @@ def stage_convolutions(
     return rebuild(root, change)
 
 
-def _staged(node: UOp, target: Target, sums: Collection[UOp]) -> UOp | None:
+def _staged(node: UOp, target: Target, sums: Collection[UOp], settled: Collection[UOp]) -> UOp | None:
     product = node.src[0]
     behind = [_is_behind(factor, sums) for factor in product.src]
     if not any(behind) and all(_plain(factor) for factor in product.src):
@@ -108,7 +113,8 @@ def _staged(node: UOp, target: Target, sums: Collection[UOp]) -> UOp | None:
         copy = _Copy(*_joined(*cut, roles), roles, target)
         other = _flipped(product.src[1 - which], turned)
         own = axes[1 - which] - axes[which]
-        if copy.wants_channels_last(behind[which]) and copy.work >= MIN_STRIP_REUSE * prod(_source(other).shape):
+        often = copy.work >= MIN_STRIP_REUSE * prod(_source(other).shape)
+        if copy.wants_channels_last(behind[which]) and (often or depends_on_settled(_source(other), settled)):
             strips = _channels_last(other, own, roles, target, copy.last_axes())
             if strips is not None:
                 copy.broadcast = copy.channels_last = True
@@ -180,6 +186,14 @@ def _channels_last_product(
     both = mk(Op.MUL, product.dtype, tuple(turned if which == 0 else turned[::-1]), None)
     total = mk(node.op, node.dtype, (both,), ReduceAxesArg(Op.ADD, tuple(range(len(kept), len(order)))))
     return _permuted(mk(Op.CONTIGUOUS, node.dtype, (total,), None), [result.index(axis) for axis in kept])
+
+
+def depends_on_settled(node: UOp, settled: Collection[UOp]) -> bool:
+    """Whether a value is made of settled memory alone."""
+    if not settled:
+        return False
+    leaves = [n for n in toposort((node,)) if not n.src and n.op is not Op.CONST]
+    return bool(leaves) and all(leaf in settled for leaf in leaves)
 
 
 def _source(factor: UOp) -> UOp:

@@ -106,7 +106,15 @@ def _cut_deep_products(node: UOp, context: Context) -> UOp:
 
 
 def _stage_convolutions(node: UOp, context: Context) -> UOp:
-    return stage_convolutions(node, context.target_of, context.default_device, context.sums)
+    return stage_convolutions(
+        node, context.target_of, context.default_device, context.sums, _still_settled(node, context)
+    )
+
+
+def _still_settled(node: UOp, context: Context) -> frozenset[UOp]:
+    """Settled memory that this schedule does not write to."""
+    written = [n for n in toposort((node,)) if n.op in (Op.WRITE, Op.SCATTER)] if context.settled else []
+    return context.settled.difference([root_of(s) for n in written for s in n.src[:2]])
 
 
 def _keep_channels_last(node: UOp, context: Context) -> UOp:

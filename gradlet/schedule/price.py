@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Final
@@ -140,6 +140,16 @@ class Pricer:
         traffic = sum(count for count, _ in sources.values()) + cell.out_bytes
         return self._verdict(work, traffic, width, cell.contraction, cell.kept, (), sources)
 
+    def _is_read_in_order(self, cells: Sequence[Cell], inside: Collection[UOp], lane: int | None) -> bool:
+        """Whether all that is read of some size lies in memory along the innermost loop of a result: nothing turns."""
+        for cell in cells:
+            for read in cell.reads:
+                if read.source not in inside and read.bytes >= SMALL_RESULT:
+                    last = self.steps.axes.dims(read.source)[-1:]
+                    if not last or not last[0] or last[0][-1][0] != lane:
+                        return False
+        return True
+
     def _forbidden(self, cells: Sequence[Cell], stored: Sequence[Cell]) -> Reason | None:
         """What no price can buy: too large, special steps, two contractions, hazards."""
         steps = self.steps
@@ -158,7 +168,8 @@ class Pricer:
         if any(_transposed(a, b) for i, a in enumerate(stored) for b in stored[i + 1 :]):
             return Reason.TRANSPOSED
         if any(c.reduce is not None for c in cells) and any(turned(c) is not None for c in stored):
-            return Reason.TURNED
+            if not all(self._is_read_in_order(cells, inside, c.lane) for c in stored if turned(c) is not None):
+                return Reason.TURNED
         if any(c.reduce is not None and c.points >= LONG * c.out_points for c in cells):  # lanes along an image's rows
             if any(_is_pooled(a, b) for a in stored for b in stored if a is not b):
                 return Reason.TRANSPOSED
