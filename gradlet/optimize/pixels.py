@@ -62,8 +62,9 @@ def plan_pixels(
     if strips is not None and range_size(strips) is not None:
         _place_strips(facts, plan, reduce, strips, [r for r in outputs if r in rows and r is not loop])
     plan.vector_block(vector, lanes, vectors)
-    if plan.size(loop) > MANY_BLOCKS * amount:
-        plan.unroll(loop, amount)  # in one loop, which threads can share
+    # In one loop, which threads can share; of two blocks that differ, whose sums would all be in registers at once.
+    if plan.size(loop) > MANY_BLOCKS * amount or amount < plan.size(loop) < 2 * amount:
+        plan.unroll(loop, amount)
     else:
         plan.balance(loop, amount)
     inner = max(runs, key=lambda r: r.arg.number)
