@@ -44,6 +44,7 @@ def tile(opts: tuple[Opt, ...]) -> list[tuple[int, Tail]]:
         ((1, 64, 14, 14), (64, 64, 3, 3), (5, Tail.BALANCE)),
         ((2, 64, 9, 601), (64, 64, 3, 3), (6, Tail.SHIFT)),  # long rows: threads may share them
         ((8, 64, 7, 7), (64, 64, 3, 3), (4, Tail.EXACT)),  # images, of which there are 8, and not columns, 7
+        ((3, 64, 11, 11), (64, 64, 3, 3), (6, Tail.SHIFT)),  # two blocks that differ would be in registers at once
     ],
 )
 def test_rows_fill_the_tile(image: tuple[int, ...], weight: tuple[int, ...], rows: tuple[int, Tail]) -> None:

@@ -76,6 +76,16 @@ def test_pooling_keeps_the_order() -> None:
     assert len(kernel.src) == 1
 
 
+def test_pooling_reads_the_border_in_its_own_kernel() -> None:
+    """Nothing turns, as the image has its channels last too: no copy with a border is made."""
+    pooled = convolve(image(), 32).relu().max_pool2d(3, 2, padding=1)
+    kernels = bodies(convolve(pooled, 32))
+    (kernel,) = [b for b in kernels if any(n.op is Op.REDUCE and n.arg.op is Op.MAX for n in toposort((b,)))]
+    facts = KernelFacts(cut_at_divisions(kernel))
+    assert [len(a.address.src) for a in facts.accesses if not a.is_store] == [3]  # guarded
+    assert len(kernels) == 2 * 3 + 1  # beside it the products, and copies of weights and images
+
+
 def test_points_of_an_image_with_its_channels_last_are_read_in_place() -> None:
     """A product with one tap behind such an image copies weights and nothing else; so does one of every other pixel."""
     x = image(16)

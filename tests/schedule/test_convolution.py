@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,10 @@ from gradlet.schedule.pull import pull_sums
 from tests.schedule.helpers import target_of
 
 
-def copies(product: Tensor) -> list[tuple[int, ...]]:
+def copies(product: Tensor, settled: Collection[UOp] = ()) -> list[tuple[int, ...]]:
     """The shapes of the copies that a product reads, after checking that its value stays the same."""
     node: UOp = simplify(pull_sums(simplify(product.uop)))  # as the passes before have it
-    changed = stage_convolutions(sink([node]), target_of, "CPU").src[0]
+    changed = stage_convolutions(sink([node]), target_of, "CPU", settled=settled).src[0]
     assert changed.shape == node.shape
     buffers = {
         n: np.random.default_rng(n.arg.number).integers(-4, 5, n.arg.size).astype(np.float32)
@@ -43,9 +43,9 @@ def memory(*shape: int) -> Tensor:
     return Tensor.empty(*shape)
 
 
-def sorted_copies(product: Tensor) -> list[tuple[int, ...]]:
+def sorted_copies(product: Tensor, settled: Collection[UOp] = ()) -> list[tuple[int, ...]]:
     """Without the axes of one element, the smallest copy first."""
-    return sorted([tuple([n for n in shape if n > 1]) for shape in copies(product)], key=np.prod)
+    return sorted([tuple([n for n in shape if n > 1]) for shape in copies(product, settled)], key=np.prod)
 
 
 def test_padded_image_is_copied_with_its_zeros_and_its_channels_last() -> None:
@@ -58,6 +58,16 @@ def test_padded_image_is_copied_with_its_zeros_and_its_channels_last() -> None:
 def test_weights_that_are_used_a_few_times_stay_where_they_are() -> None:
     assert sorted_copies(memory(1, 4, 7, 7).conv2d(memory(64, 4, 3, 3), padding=1)) == [(4, 3, 9, 7)]
     assert len(sorted_copies(memory(8, 4, 7, 7).conv2d(memory(64, 4, 3, 3), padding=1))) == 3
+
+
+def test_weights_that_stay_are_copied_however_seldom_they_are_used() -> None:
+    image, weight = memory(1, 4, 7, 7), memory(64, 4, 3, 3)
+    leaves = [[n for n in toposort((t.uop,)) if n.op is Op.BUFFER] for t in (image, weight)]
+    product = image.conv2d(weight, padding=1)
+    assert len(sorted_copies(product, leaves[1])) == 3
+    assert sorted_copies(product, leaves[0]) == [(4, 3, 9, 7)]
+    assert len(sorted_copies(image.conv2d(weight * 2, padding=1), leaves[1])) == 3
+    assert sorted_copies(image.conv2d(weight * image.sum(), padding=1), leaves[1]) == [(4, 3, 9, 7)]
 
 
 def test_order_of_sums_is_kept_where_it_has_to_be() -> None:
