@@ -1,4 +1,4 @@
-"""What is paid around the kernels: import, time to the first result, memory, dispatch, and scheduling a training step.
+"""What is paid around the kernels: import, first result, memory, dispatch, replay of captured calls, scheduling.
 
 Every number comes from a fresh process; processes of different frameworks alternate.
 """
@@ -43,6 +43,52 @@ for _ in range(4):
 jit = min(timeit.repeat(lambda: jitted(a, b), number=500, repeat=5)) / 500
 print(json.dumps({"eager": eager, "jit": jit}))
 """
+# A chain of products of 8x8 matrices: too small to take time, and no compiler makes one kernel of them.
+CHAINS = (1, 10, 200, 1000)
+MEASURE = """
+import json, sys, time, timeit
+length = int(LENGTH)
+def measure(call):
+    for _ in range(5):
+        call()
+    number = max(5, 4000 // length)
+    print(json.dumps({"seconds": min(timeit.repeat(call, number=number, repeat=7)) / number}))
+"""
+REPLAY = {
+    "gradlet": """
+from gradlet import Tensor, TinyJit
+def function(x, w):
+    for _ in range(length):
+        x = (x @ w).realize()
+    return x
+jitted = TinyJit(function)
+x, w = [Tensor.ones(8, 8).contiguous().realize() for _ in range(2)]
+measure(lambda: jitted(x, w))
+""",
+    "torch": """
+import torch
+torch.set_num_threads(1)
+@torch.compile
+def function(x, w):
+    for _ in range(length):
+        x = x @ w
+    return x
+x, w = torch.ones(8, 8), torch.ones(8, 8)
+with torch.inference_mode():
+    measure(lambda: function(x, w))
+""",
+    "jax": """
+import jax, jax.numpy as jnp
+@jax.jit
+def function(x, w):
+    for _ in range(length):
+        x = x @ w
+    return x
+x, w = jnp.ones((8, 8)), jnp.ones((8, 8))
+measure(lambda: function(x, w).block_until_ready())
+""",
+}
+REPLAY["tinygrad"] = REPLAY["gradlet"].replace("from gradlet", "from tinygrad")
 SCHEDULE = """
 import gc, json, sys, time
 sys.path.insert(0, HERE)
@@ -84,6 +130,7 @@ def environment(name: str, cache: str) -> dict[str, str]:
     """A fixed environment with its own, possibly empty, cache folder."""
     kept = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG", "CC", "LD_LIBRARY_PATH")}
     kept |= {"DEV": "CPU", "XDG_CACHE_HOME": cache, "BENCH_THREADS": "1", "OMP_NUM_THREADS": "1", "NUM_THREADS": "1"}
+    kept["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     kept["PYTHONPATH"] = str(harness.HERE.parent) if name == "gradlet" else ""
     return kept
 
@@ -158,6 +205,29 @@ def dispatch(names: list[str], pythons: dict[str, str]) -> list[str]:
     return lines
 
 
+def replay(names: list[str], pythons: dict[str, str]) -> list[str]:
+    """Microseconds of a jitted call of many tiny kernels."""
+    lines = [
+        f"| | {' | '.join(f'{length} kernels: us' for length in CHAINS)} | us for each more |",
+        "|---" * (len(CHAINS) + 2) + "|",
+    ]
+    for name in names:
+        cells: list[str] = []
+        seconds: dict[int, float] = {}
+        for length in CHAINS:
+            code = MEASURE.replace("LENGTH", str(length)) + REPLAY[name]
+            with tempfile.TemporaryDirectory() as cache:
+                try:
+                    seconds[length] = json.loads(wall(pythons[name], code, environment(name, cache))[1])["seconds"]
+                    cells.append(f"{seconds[length] * 1e6:.1f}")
+                except (harness.MeasurementError, subprocess.TimeoutExpired) as error:
+                    cells.append(f"failed: {str(error)[:40]}")
+        most = max(seconds, default=1)
+        more = (seconds[most] - seconds[1]) / (most - 1) if 1 in seconds and most > 1 else None
+        lines.append(f"| {name} | {' | '.join(cells)} | {'-' if more is None else f'{more * 1e6:.2f}'} |")
+    return [*lines, "", "Products of 8x8 matrices, one thread; for torch `torch.compile`, for jax `jax.jit`."]
+
+
 def scheduling(names: list[str], pythons: dict[str, str]) -> list[str]:
     """Building the graph of a training step and scheduling it, schedule caches off."""
     lines = ["| | step | graph ms | schedule ms | kernels |", "|---|---|---|---|---|"]
@@ -181,10 +251,12 @@ def scheduling(names: list[str], pythons: dict[str, str]) -> list[str]:
 def report(peers: str | None, rounds: int) -> str:
     """All tables of this script as markdown."""
     names = ["gradlet", *(("torch", "tinygrad", "numpy") if peers else ())]
-    pythons = {n: (peers if n != "gradlet" and peers else sys.executable) for n in names}
+    jitted = ["torch", "jax", "tinygrad"] if peers else []
+    pythons = {n: (peers if n != "gradlet" and peers else sys.executable) for n in [*names, *jitted]}
     parts = [
         "### Start\n\n" + "\n".join(start_up(names, pythons, rounds)),
         "### Dispatch (1 thread)\n\n" + "\n".join(dispatch(names, pythons)),
+        "### Jitted calls of many tiny kernels\n\n" + "\n".join(replay([*names[:1], *jitted], pythons)),
         "### Scheduling a training step\n\n" + "\n".join(scheduling(names, pythons)),
     ]
     return "\n\n".join(parts)

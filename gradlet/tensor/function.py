@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
+from gradlet.base import settings
 from gradlet.base.errors import JitError
 from gradlet.engine import execute
+from gradlet.engine.arenas import memory_line
 from gradlet.engine.capture import CapturedProgram, CaptureRecorder
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import MOVEMENT, Op
@@ -276,6 +278,8 @@ class jit:
         else:
             self._fast.clear()
             self.captures[key] = capture
+            if settings.DEBUG >= 1:
+                print(f"{self._name()} captured: {capture.kernels} kernels, {memory_line(capture.program.memory)}")
         return result
 
     def _describe(
@@ -344,7 +348,6 @@ class jit:
             for variable in values:
                 if variable.arg.name in arguments.bound:
                     values[variable] = arguments.bound[variable.arg.name]
-            random_state.advance(capture.draws)
         for leftover in capture.leftovers:
             tensor = leftover()
             if tensor is not None:
@@ -354,6 +357,7 @@ class jit:
                 )
         capture.leftovers.clear()
         replayed = Replayed(*program.replay(replaced, values), replaced)
+        random_state.advance(capture.draws)
         changes = {program.nodes[slot]: node for slot, node in replaced.items()}
         for reference, node in moved:
             tensor = reference()

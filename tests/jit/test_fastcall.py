@@ -1,6 +1,7 @@
 """The short way through a jitted call: when it is taken, and that it never is where something else is asked for."""
 
 import gc
+import os
 import random
 import weakref
 
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 
 from gradlet import GlobalCounters, Tensor, Variable, jit, nn
+from gradlet.base import settings
+from gradlet.device.cpu import graph, launching
 from gradlet.tensor import fastcall
 
 
@@ -254,3 +257,77 @@ def test_instances_are_not_kept_alive():
     seen = weakref.ref(model)
     del model
     assert seen() is None
+
+
+@pytest.mark.parametrize("after", [True, False], ids=["just after", "just before"])
+def test_an_interrupt_leaves_all_of_a_call_or_nothing(monkeypatch, after):
+    weight, moving = Tensor(values()), Tensor(values(seed=1))
+
+    @jit
+    def step(x):
+        weight.assign(weight * 0.5 + x)
+        moving.assign((moving + weight).flip(0))  # cannot happen in place
+        return Tensor.rand(3)
+
+    x = values(seed=2)
+    Tensor.manual_seed(11)
+    draws = [Tensor.rand(3).numpy() for _ in range(8)]
+    Tensor.manual_seed(11)
+    first, second = weight.numpy(), moving.numpy()
+    done = 0
+    for call in range(8):
+        if call == 5:
+            run = graph.CpuGraph.run
+
+            def interrupted(self):
+                if after:
+                    run(self)
+                raise KeyboardInterrupt
+
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(graph.CpuGraph, "run", interrupted)
+                step(Tensor(x))
+            done += after
+        else:
+            np.testing.assert_allclose(step(Tensor(x)).numpy(), draws[done], rtol=1e-6)
+            done += 1
+        if call != 5 or after:
+            first = first * np.float32(0.5) + x
+            second = (second + first)[::-1]
+        np.testing.assert_allclose(weight.numpy(), first, rtol=1e-5)
+        np.testing.assert_allclose(moving.numpy(), second, rtol=1e-5)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_replays_on_threads_of_its_own(monkeypatch):
+    monkeypatch.setattr(launching, "INLINE_SECONDS", 1e-12)
+    size = 1 << 15
+    with settings.scope(NUM_THREADS=2):
+
+        @jit
+        def function(x):
+            return ((x + 1).realize() * 2).realize()
+
+        x = Tensor(np.arange(size, dtype=np.float32)).realize()
+        for _ in range(4):
+            function(x)
+        child = os.fork()
+        if child == 0:
+            right = all(np.array_equal(function(x).numpy(), (np.arange(size) + 1) * 2.0) for _ in range(20))
+            os._exit(0 if right else 1)
+        for _ in range(20):
+            function(x)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_debug_says_what_a_capture_needs(capsys):
+    @jit
+    def function(x):
+        return ((x + 1).realize() * 2).realize().sum()
+
+    with settings.scope(DEBUG=1):
+        for _ in range(3):
+            function(Tensor(values(1 << 10)))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("jitted function")]
+    assert len(lines) == 1
+    assert "captured: 3 kernels, temporary memory" in lines[0]
