@@ -237,6 +237,7 @@ def _block(facts: KernelFacts, plan: Plan, accesses: Sequence[Access], candidate
             along = any(a.is_store is stores and loop in a.ranges and facts.stride(a, loop) == 1 for a in accesses)
             if along and plan.size(loop) >= BLOCK and plan.blocks(loop) == plan.size(loop):
                 plan.unroll(loop, BLOCK)
+                break  # a block has two sides, also where operands along further loops are read
 
 
 def _total(facts: KernelFacts, accesses: Sequence[Access], loop: UOp) -> int:

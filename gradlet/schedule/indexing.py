@@ -31,7 +31,8 @@ class IndexMath:
 
     def __init__(self) -> None:
         self._forms: dict[UOp, Form] = {}
-        self._bounds: dict[UOp, tuple[int, int]] = {}
+        self._bounds: dict[UOp, tuple[int, int]] = {}  # under the gate that is assumed
+        self._bounds_under: dict[Gate, dict[UOp, tuple[int, int]]] = {(): self._bounds}
         self._order: dict[UOp, int] = {}
         self._pairs: dict[UOp, tuple[UOp, UOp, int]] = {}  # x % d: x, x // d, d
 
@@ -104,6 +105,39 @@ class IndexMath:
         return {t: f for t, f in terms.items() if f}
 
     # bounds
+    def assume(self, gate: Gate) -> None:
+        """Until the next call, indices are those of places where the gate holds: values elsewhere are never used.
+
+        So a division that only the padding around an image made necessary goes away.
+        """
+        found = self._bounds_under.get(gate)
+        if found is None:
+            self._bounds = self._bounds_under[()]
+            found = self._bounds_under[gate] = self._narrowed(gate)
+        self._bounds = found
+
+    def _narrowed(self, gate: Gate) -> dict[UOp, tuple[int, int]]:
+        """Bounds of the terms that a gate compares with constants."""
+        found: dict[UOp, tuple[int, int]] = {}
+        for condition in gate:
+            if condition.op is not Op.CMPLT or condition.src[0].dtype is not INDEX:
+                continue
+            left, right = condition.src
+            form = self.form(right if left.op is Op.CONST else left)
+            if (left if left.op is Op.CONST else right).op is not Op.CONST or len(form.terms) != 1:
+                continue
+            [(term, factor)] = form.terms.items()
+            low, high = found[term] if term in found else self.bounds(term)
+            if left.op is Op.CONST:  # limit < factor * term + constant
+                least = int(left.arg) - form.constant + 1
+                low, high = (max(low, -(-least // factor)), high) if factor > 0 else (low, min(high, least // factor))
+            else:  # factor * term + constant < limit
+                most = int(right.arg) - form.constant - 1
+                low, high = (low, min(high, most // factor)) if factor > 0 else (max(low, -(-most // factor)), high)
+            if low <= high:
+                found[term] = low, high
+        return found
+
     def bounds(self, node: UOp) -> tuple[int, int]:
         """Smallest and largest value the node can have."""
         found = self._bounds.get(node)

@@ -184,14 +184,17 @@ class Lowering:
     def follow(self, node: UOp, idx: Index, gate: Gate) -> tuple[Request, Gate]:
         """Walk through movement ops and memory places to where the value comes from; also the guards on the way."""
         inside: Gate = ()
+        self.math.assume(gate)
         while True:
             if node.op is Op.LIMIT:
                 inside = join(inside, self.before(idx[node.arg.axis], node.src[1]))
+                self.math.assume(join(gate, inside))
                 node = node.src[0]
             elif node.op in MOVEMENT:
                 idx, more = source_index(node, idx, self.math)
                 if more:
                     inside = join(inside, more)
+                    self.math.assume(join(gate, inside))
                 node = node.src[0]
             elif node.op is Op.DETACH:
                 node = node.src[0]
@@ -202,6 +205,7 @@ class Lowering:
                 node = place
             else:
                 break
+        self.math.assume(())
         if node.op in SCALAR_LEAVES:
             return (node, (), ()), inside
         return (node, idx, join(gate, inside)), inside

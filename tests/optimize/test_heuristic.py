@@ -89,6 +89,15 @@ def test_a_transposition_goes_by_blocks_unless_it_computes_much() -> None:
     assert blocks(40) == []
 
 
+def test_a_block_has_two_sides_whatever_else_is_read() -> None:
+    """Channels last, added to something along a third loop: a third side would be 512 copies of the body."""
+    b = kernels.Builder()
+    out, x, w = b.param(0, 64**3, dtypes.bool), b.param(1, 64**3, dtypes.bool), b.param(2, 64, dtypes.bool)
+    c, i, j = b.range(64), b.range(64), b.range(64)
+    b.store(out, c * 4096 + i * 64 + j, b.load(x, j * 4096 + c * 64 + i) ^ b.load(w, c))
+    assert amounts(heuristic.choose(b.sink("channels"), AVX512), OptKind.UNROLL) == [8, 8]
+
+
 def test_columns_of_a_long_body_are_not_copied_many_times() -> None:
     """Copies keep the memory busy; a body of hundreds of operations is busy itself, and long to compile."""
 

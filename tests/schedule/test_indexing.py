@@ -123,6 +123,39 @@ def test_within_asks_only_what_bounds_leave_open(offset: int, size: int, count: 
         assert (bool(value(condition(gate), at)) if gate else True) == inside
 
 
+@settings(max_examples=100)
+@given(st.integers(0, 10**6))
+def test_assumed_gates_change_no_index_where_they_hold(seed: int) -> None:
+    rng = random.Random(seed)
+    math = IndexMath()
+    loops = [loop(i, rng.choice([3, 4, 6])) for i in range(3)]
+    gate = join((), ())
+    for one in loops[: rng.randint(1, 3)]:
+        factor = rng.choice([-2, -1, 1, 1, 3])
+        gate = join(gate, math.within(math.combine([(one, factor)], rng.randint(-4, 4)), rng.choice([2, 4, 9])))
+    total = math.combine([(one, rng.choice([-4, 1, 2, 4, 8])) for one in loops], rng.randint(-9, 9))
+    divisor = rng.choice([2, 4, 8, 16])
+    plain = math.divmod(total, divisor)
+    math.assume(gate)
+    assumed = math.divmod(total, divisor)
+    math.assume(())
+    assert math.divmod(total, divisor) == plain
+    for at in points(loops):
+        if all(value(g, at) for g in gate if g is not FALSE) and FALSE not in gate:
+            assert [value(n, at) for n in assumed] == [value(n, at) for n in plain]
+
+
+def test_padding_leaves_no_division_in_what_was_reshaped() -> None:
+    math = IndexMath()
+    i, j = loop(0, 130), loop(1, 130)
+    moved = (math.combine([(i, 1)], -1), math.combine([(j, 1)], -1))
+    math.assume(join(math.within(moved[0], 128), math.within(moved[1], 128)))
+    flat = math.reshape(moved, (128, 128), (16384,))
+    assert math.reshape(flat, (16384,), (128, 128)) == moved
+    math.assume(())
+    assert math.reshape(flat, (16384,), (128, 128)) != moved
+
+
 def test_impossible_guard_is_false() -> None:
     math = IndexMath()
     assert FALSE in math.within(math.combine([(loop(0, 6), 1)], 10), 6)
