@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from gradlet.tensor.function import Capture
 
 MISSED: Final = object()
-# Memory of results waits for the next call where nobody holds the result any more, at most so many bytes a result ...
-MOST_KEPT_BYTES: Final = 1 << 20
-# ... and so many results: `x = step(x)` needs two.
+NOTHING_BOUND: Final[dict[str, int]] = {}
+# Memory of results waits for the next call where nobody holds the result any more: that of the smallest outputs of a
+# capture, so many bytes of it, and so many results of each: `x = step(x)` needs two.
+MOST_KEPT_BYTES: Final = 1 << 22
 MOST_KEPT: Final = 2
 MOST_HARMLESS: Final = 100_000
 # Whether reference counts say who else holds an object.
@@ -93,14 +94,15 @@ def _view(chain: Sequence[UOp], base: UOp) -> UOp:
 class _Output:
     """One slot whose memory is the caller's after the call."""
 
-    __slots__ = ("like", "chains", "places", "is_kept", "waiting", "address")
+    __slots__ = ("like", "chains", "places", "is_kept", "waiting", "address", "nbytes")
 
     def __init__(self, like: UOp, places: list[tuple[memoryview, int]]) -> None:
         self.like = like
+        self.nbytes = like.arg.size * like.dtype.itemsize
         self.chains: list[list[UOp]] = []
         self.places = places
         self.address = 0  # what the graph has
-        self.is_kept = _COUNTS and like.arg.size * like.dtype.itemsize <= MOST_KEPT_BYTES
+        self.is_kept = False
         self.waiting: deque[_Result] = deque()
 
     def take(self) -> _Result:
@@ -122,6 +124,11 @@ class _Output:
                 words[word] = address
             self.address = address
         return result
+
+    def give(self, result: _Result) -> None:
+        """Its tensor is made: it is used again when nobody holds that any more."""
+        if self.is_kept and len(self.waiting) < MOST_KEPT:
+            self.waiting.append(result)
 
 
 class _Leaf:
@@ -215,6 +222,10 @@ class FastCall:
         self._changes = settings.Setting.changes
         self._set_inputs(tensors)
         self._outputs = [_Output(program.nodes[slot], runner.places.get(slot, [])) for slot in capture.outputs]
+        kept = 0
+        for output in sorted(self._outputs, key=lambda output: output.nbytes):
+            kept += MOST_KEPT * output.nbytes
+            output.is_kept = _COUNTS and kept <= MOST_KEPT_BYTES
         self._number_of = {program.nodes[slot]: number for number, slot in enumerate(capture.outputs)}
         self._set_states()
         # Weights from which something was computed before: as long as they are the same it stays.
@@ -222,7 +233,11 @@ class FastCall:
         self._sources = [] if prologue is None else prologue.sources(replayed.replaced)
         self._stamps = [*map(_stamp_of, self._sources)]
         self._tree = self._template(capture.result)
+        self._draws = capture.draws
         self._ends = bool(capture.draws or capture.in_place or self._updates)
+        tree = self._tree
+        is_plain = tree.__class__ is _Leaf and len(self._outputs) == 1 and not self._ends
+        self._only = (self._outputs[0], tree.view, tree.place) if is_plain else None
         for slot in (*capture.inputs, *capture.outputs):
             runner.forget(slot)  # their addresses are set here from now on
 
@@ -289,35 +304,43 @@ class FastCall:
             return _Leaf(number, len(self._outputs[number].chains) - 1, base.arg.device)
         return _map_children(value, self._template)
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether it can never be taken again."""
+        return self.runner.version != self._version
+
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result, or MISSED: nothing was done, take the long way."""
-        idle = self._idle
+        idle, runner = self._idle, self.runner
         try:
-            runner = idle.pop()
-        except IndexError:
+            idle.remove(runner)
+        except ValueError:  # another thread uses it
             return MISSED
         try:
-            if runner is not self.runner or runner.version != self._version:
+            if runner.version != self._version:
                 return MISSED
             bound = self._match(args, kwargs)
             if bound is None:
                 return MISSED
-            if bound or self.capture.draws:
+            if bound or self._draws:
                 self._give_values(bound)
+            if self._only is not None:  # one tensor, and nothing else to do
+                output, view, place = self._only
+                result = output.take()
+                self._graph.run()
+                runner.count()
+                made: Any = wrap(result.nodes[view], place)
+                output.give(result)
+                return made
             results = [output.take() for output in self._outputs]
             if self._ends:
                 self._run_with_end(results)
             else:
                 self._graph.run()
             runner.count()
-            tree = self._tree
-            if tree.__class__ is _Leaf:
-                made: Any = wrap(results[tree.output].nodes[tree.view], tree.place)
-            else:
-                made = self._made(tree, results)
-            for output, result in zip(self._outputs, results):
-                if output.is_kept and len(output.waiting) < MOST_KEPT:
-                    output.waiting.append(result)
+            made = self._made(self._tree, results)
+            for output, result in zip(self._outputs, results, strict=True):
+                output.give(result)
             return made
         finally:
             idle.append(runner)
@@ -330,17 +353,17 @@ class FastCall:
             if settings.DEBUG >= 1:
                 return None
             self._changes = settings.Setting.changes
-        bound: dict[str, int] = {}
+        bound = NOTHING_BOUND
         tensors: Sequence[Any] = args
         try:
             if self._signature is not None:
-                tensors = []
+                tensors, bound = [], {}
                 if take_apart(args, kwargs, tensors, bound) != self._signature:
                     return None
             elif kwargs:
                 return None
             uids = [*map(_uid_of, tensors)]
-            if [*map(_uid_of, map(call, self._states))] != self._state_uids:
+            if self._states and [*map(_uid_of, map(call, self._states))] != self._state_uids:
                 return None
             if self._sources and [*map(_stamp_of, self._sources)] != self._stamps:
                 return None

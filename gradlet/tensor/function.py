@@ -223,7 +223,8 @@ class jit:
         self, capture: Capture, replayed: Replayed, guards: Guards, arguments: Arguments, args: Any, kwargs: Any
     ) -> None:
         """Make the next call short if it is like this one, whose replay has just ended."""
-        others = [fast for fast in self._fast if fast.capture is not capture]
+        # Threads that call at the same time have a runner each.
+        others = [fast for fast in self._fast if fast.runner is not replayed.runner and not fast.is_stale]
         try:
             fast = FastCall(capture, replayed, guards, arguments.tensors, signature_of(args, kwargs))
             self._fast = [fast, *others[: MAX_FAST - 1]]
