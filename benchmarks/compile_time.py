@@ -3,6 +3,7 @@
 python benchmarks/compile_time.py --peers PEERS_PYTHON                all models
 python benchmarks/compile_time.py --only resnet50_step,llama8         some of them
 python benchmarks/compile_time.py --profile resnet50_step             where the time goes, function by function
+python benchmarks/compile_time.py --growth 8,16,32,64,128             LLaMA of so many layers: slopes of time and memory
 
 Seconds are processor time of the process and its children, on one core; `wall` is what a clock shows. `cold` has an
 empty cache on disk, `warm` what the cold process left there; `cold 2+` may use all cores, so that LLVM works beside
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import cProfile
 import json
+import math
 import os
 import pstats
 import resource
@@ -30,7 +32,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from compile_models import MODELS, Model, Shape, Weights
+from compile_models import MODELS, Model, Shape, Weights, llama, small
 
 SECONDS = 1800
 
@@ -229,6 +231,7 @@ def measure_gradlet(model: Model) -> dict[str, Any]:
     if settings.NUM_THREADS.value == 1:  # else they overlap
         for step, (owner, name) in parts.items():
             clock.timed(owner, name, step)
+    before = peak_memory()
     begin = time.perf_counter()
     roots = [tensor.uop for tensor in ops.graph(model, clock)]
     with clock.step("schedule"):
@@ -243,6 +246,7 @@ def measure_gradlet(model: Model) -> dict[str, Any]:
     return {
         "seconds": {**clock.seconds, "rest": rest},
         "wall": wall,
+        "grown": peak_memory() - before,
         "counts": {
             "nodes": len(toposort(roots)),
             "launches": len(calls),
@@ -287,12 +291,20 @@ def measure_jax(model: Model, shapes: Sequence[Shape]) -> dict[str, Any]:
 
 def measure(framework: str, name: str, shapes: Sequence[Shape]) -> dict[str, Any]:
     """One framework's way with one model, in this process."""
-    model = MODELS[name]
+    model = model_of(name)
     if framework == "jax":
         found = measure_jax(model, shapes)
     else:
         found = measure_gradlet(model) if framework == "gradlet" else measure_tinygrad(model)
     return {**found, "peak": peak_memory()}
+
+
+def model_of(name: str) -> Model:
+    """A row by its name; `llama` and a number is LLaMA of width 512 with so many layers."""
+    if name in MODELS:
+        return MODELS[name]
+    layers = int(name.removeprefix("llama"))
+    return llama(f"LLaMA, {layers} layers of width 512, forward and backward", small(layers), True)
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------
@@ -375,6 +387,31 @@ def text_of(runs: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
         yield f"  {label:9} {total:8.2f} s, wall {wall:.2f}  ({parts})  {peak:.0f} MB  {counts}"
 
 
+def growth(layers: Sequence[int]) -> Iterator[str]:
+    """How time, memory and counts grow with equal layers; a slope is that of the logarithms: 1 is linear."""
+    found: list[dict[str, Any]] = []
+    for count in layers:
+        with tempfile.TemporaryDirectory(prefix="bench-cache-") as cache:
+            one = child(sys.executable, "gradlet", f"llama{count}", cache, ())
+        if isinstance(one, str):
+            raise SystemExit(one)
+        seconds = {step: one["seconds"].get(step, 0.0) for step in STEPS}
+        found.append({"time": sum(seconds.values()), **seconds, "memory": one["grown"] / 1e6, **one["counts"]})
+    yield f"{'':10}" + "".join(f"{count:>10}" for count in layers) + f"{'slope':>10}"
+    for name in found[0]:
+        values = [one[name] for one in found]
+        shown = "".join(f"{value:>10}" if isinstance(value, int) else f"{value:>10.2f}" for value in values)
+        yield f"{name:10}{shown}{slope(list(zip(layers, values, strict=True))):>10.2f}"
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """Of the logarithms, least squares."""
+    logs = [(math.log(x), math.log(max(y, 1e-9))) for x, y in points]
+    middle = [sum(values) / len(logs) for values in zip(*logs)]
+    across = sum((x - middle[0]) ** 2 for x, _ in logs)
+    return sum((x - middle[0]) * (y - middle[1]) for x, y in logs) / across if across else 0.0
+
+
 def profile(name: str) -> None:
     """Functions by their own time."""
     profiler = cProfile.Profile()
@@ -391,10 +428,14 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(MODELS), help="names of models, comma separated")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--profile", metavar="MODEL")
+    parser.add_argument("--growth", metavar="LAYERS", help="numbers of layers, comma separated")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parsed = parser.parse_args()
     if parsed.profile:
         profile(parsed.profile)
+    elif parsed.growth:
+        for line in growth([int(count) for count in parsed.growth.split(",")]):
+            print(line, flush=True)
     elif parsed.child:
         print(json.dumps(measure(parsed.child, parsed.only, [tuple(s) for s in json.load(sys.stdin)])))
     else:
