@@ -85,6 +85,10 @@ class CapturedProgram:
             )
             makes = {call.slots[w] for call in once.calls for w in call.written}
             reads = dict.fromkeys([s for call in once.calls for s in call.slots if s not in makes])
+            for slot in makes:  # the memory of the capture goes back: what is made at the first replay has its own
+                del self.slot_of[self.nodes[slot]]
+                self.nodes[slot] = self.fresh_buffer(slot)
+                self.slot_of[self.nodes[slot]] = slot
             rest.temporary, rest._numbers = self.temporary - makes, self._numbers
             self.prologue = Prologue(once, rest, tuple(reads), tuple(makes))
 

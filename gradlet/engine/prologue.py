@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gradlet.graph.node import UOp
 from gradlet.runtime.buffer import Buffer, buffer_of, new_buffer_node
+from gradlet.schedule.calls import MOST_KEPT, is_worth_keeping
 
 if TYPE_CHECKING:
     from gradlet.engine.capture import CapturedProgram
-
-# What is kept takes at most so many times the bytes that it was made from.
-MOST_GROWTH: Final = 4
 
 
 class Call(Protocol):
@@ -113,6 +111,7 @@ def find_settled(
         for place in call.written:
             writers.setdefault(call.slots[place], []).append(number)
     settled: list[int] = []
+    kept = 0
     made: set[int] = set()
     for number, call in enumerate(calls):
         writes = {call.slots[place] for place in call.written}
@@ -124,8 +123,10 @@ def find_settled(
             continue
         if any(slot not in fresh or writers[slot] != [number] for slot in writes):
             continue
-        if sum(sizes[s] for s in writes) > MOST_GROWTH * sum(sizes[s] for s in inputs):
+        size = sum(sizes[s] for s in writes)
+        if not is_worth_keeping(size, sum(sizes[s] for s in set(inputs))) or kept + size > MOST_KEPT:
             continue
+        kept += size
         settled.append(number)
         made |= writes
     return settled

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from gradlet.graph.node import UOp
+
+# A captured program keeps at most so many bytes of what it computes from weights alone.
+MOST_KEPT: Final = 1 << 30
+
+
+def is_worth_keeping(made: int, read: int) -> bool:
+    """Whether so many bytes, computed from weights of so many, are kept from call to call: a copy in another order is,
+    weights of 8 and 16 bits as float32 are not.
+    """
+    return 3 * made <= 4 * read
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from gradlet.graph.passes import Observer, Pass, Pipeline
 from gradlet.ops.op import SCALAR_LEAVES, Op, Stage
 from gradlet.rules.sets import SIMPLIFY
 from gradlet.schedule import clean, memory
-from gradlet.schedule.calls import CopyCall, KernelCall, Schedule
+from gradlet.schedule.calls import MOST_KEPT, CopyCall, KernelCall, Schedule, is_worth_keeping
 from gradlet.schedule.channelslast import keep_channels_last
 from gradlet.schedule.columns import cut_column_sums
 from gradlet.schedule.context import Context, sink
@@ -231,11 +231,15 @@ def _reuse_memory(node: UOp, context: Context) -> UOp:
 def _computed_once(calls: Sequence[CopyCall | KernelCall], context: Context) -> frozenset[UOp]:
     """What depends on settled memory alone: it keeps its own memory, as it is not computed again."""
     found = set(context.settled)
+    kept = 0
     for call in calls if found else ():
         if isinstance(call, KernelCall) and not call.variables:
             read = {b for slot, b in enumerate(call.buffers) if slot not in call.written}
-            if read and read <= found:
-                found.update([call.buffers[slot] for slot in call.written])
+            made = [call.buffers[slot] for slot in call.written]
+            size = sum(memory.size_of(b) for b in made)
+            if read and read <= found and is_worth_keeping(size, sum(memory.size_of(b) for b in read)):
+                kept += size
+                found.update(made if kept <= MOST_KEPT else ())
     return frozenset(found)
 
 

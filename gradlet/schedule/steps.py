@@ -10,6 +10,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op
 from gradlet.schedule.axes import Axes
+from gradlet.schedule.calls import MOST_KEPT, is_worth_keeping
 from gradlet.schedule.clean import find_devices
 from gradlet.schedule.hazards import Effects, operands
 from gradlet.schedule.moves import root_of
@@ -123,11 +124,20 @@ class Steps:
     def _find_once(self, settled: Collection[UOp]) -> dict[UOp, bool]:
         stays = set(settled) - set(self.effects.versions.values())
         found: dict[UOp, bool] = {}
+        below: dict[UOp, int] = {}  # bytes of weights
+        kept = 0
         for step in self.order:
-            sources = [root for _, root in self.reads[step] if root.op not in SCALAR_LEAVES]
+            sources = dict.fromkeys([root for _, root in self.reads[step] if root.op not in SCALAR_LEAVES])
             changes = step.mask & 1 << Op.VARIABLE or step.op in (Op.COPY, Op.WRITE) or self.outlives(step)
-            if sources and not changes and all(source in stays or source in found for source in sources):
-                found[step] = step in self.forced or step.op is Op.REDUCE_AXES
+            if not sources or changes or not all(source in stays or source in found for source in sources):
+                continue
+            below[step] = sum(below.get(s) or s.dtype.itemsize * prod(s.shape) for s in sources)
+            stored = step in self.forced or step.op is Op.REDUCE_AXES
+            made = step.dtype.itemsize * prod(step.shape)
+            if stored and (not is_worth_keeping(made, below[step]) or kept + made > MOST_KEPT):
+                continue
+            found[step] = stored
+            kept += made * stored
         return found
 
     def _find_forced(self, wanted: Sequence[UOp]) -> dict[UOp, None]:

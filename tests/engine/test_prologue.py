@@ -14,8 +14,9 @@ from gradlet import GlobalCounters, Tensor, jit, nn
 from gradlet.base import settings
 from gradlet.engine.compile import CompiledKernel
 from gradlet.engine.execute import base_buffer
-from gradlet.engine.prologue import MOST_GROWTH, find_settled
+from gradlet.engine.prologue import find_settled
 from gradlet.runtime.buffer import Buffer, buffer_of
+from gradlet.schedule.calls import MOST_KEPT
 
 
 @dataclass
@@ -58,10 +59,37 @@ def test_what_is_not_settled(calls: list[Launch]) -> None:
 
 
 def test_much_memory_is_not_kept() -> None:
-    sizes = [8, 8, MOST_GROWTH * 8]
-    assert settled(Launch((1, 2)), fresh={2}, sizes=sizes) == [0]
-    sizes[2] += 1
-    assert settled(Launch((1, 2)), fresh={2}, sizes=sizes) == []
+    assert settled(Launch((1, 2)), fresh={2}, sizes=[0, 96, 128]) == [0]
+    assert settled(Launch((1, 2)), fresh={2}, sizes=[0, 96, 129]) == []
+    half = MOST_KEPT // 2 + 1
+    calls = [Launch((1, 2)), Launch((1, 3)), Launch((1, 4))]
+    assert settled(*calls, fresh={2, 3, 4}, sizes=[0, half, half, half, 64]) == [0, 2]
+
+
+def test_narrow_weights_are_not_kept_as_wide_ones() -> None:
+    """They are converted at every call, in memory that others use as well; their copies in another order are kept."""
+    weights = [Tensor.ones(64, 64).cast("bfloat16").realize() for _ in range(2)]
+    x = Tensor.ones(48, 64).realize()
+
+    def product(x: Tensor) -> Tensor:
+        for weight in weights:
+            x = (x @ weight.float().contiguous()) / 64
+        return x.realize()
+
+    function = jit(product)
+    for _ in range(3):
+        assert function(x).numpy().min() == 1
+    assert captured(function).prologue is None
+
+
+def test_memory_of_the_capture_is_not_held_twice() -> None:
+    network = Network()
+    function = fast(network)
+    check(function, network)
+    program = captured(function)
+    assert not any(buffer_of(program.nodes[slot]).is_allocated for slot in program.prologue.makes)
+    check(function, network)
+    assert not any(buffer_of(program.nodes[slot]).is_allocated for slot in program.prologue.makes)
 
 
 # ---- through jit
