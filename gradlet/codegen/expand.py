@@ -277,6 +277,8 @@ class _Vectorizer:
         if node.op is _NEXT:
             carry, value, result = [self.spread(self._made(s), count) for s in node.src]
             return mk(node.op, result.dtype, (carry, value, result))
+        if node.op is Op.PICK:
+            return self._pick(node, count)
         if node.op is Op.LOOKUP:
             table, index = node.src
             return mk(node.op, node.dtype.vec(count), (self.new[table], self.spread(self._made(index), count)))
@@ -289,6 +291,15 @@ class _Vectorizer:
         if node.op is _STORE:
             return self._store(node, lane, count)
         raise CompilerError(f"{node.op.name} cannot be vectorised: {node}")
+
+    def _pick(self, node: UOp, count: int) -> UOp:
+        """Lanes of a vector that are neighbours, or some apart."""
+        linear = self.linear[node.src[1]]
+        picks = [linear.at(i) for i in range(count)]
+        if any(p.op is not _CONST for p in picks):
+            raise CompilerError(f"which lane is picked is not known: {node}")
+        arg = ShuffleArg(tuple([int(p.arg) for p in picks]))
+        return mk(Op.SHUFFLE, node.dtype.vec(count), (self.new[node.src[0]],), arg)
 
     def spread(self, node: UOp, count: int) -> UOp:
         """The value in every lane, unless it is a vector already."""

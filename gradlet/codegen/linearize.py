@@ -103,13 +103,20 @@ class _Accumulators:
             new[node] = made
             program.contexts[made] = contexts[node]
             if node.op is Op.LOAD and (filled := node.src[0].src[0]).op is Op.AFTER:
-                stores = [new[s] for s in filled.src if s.op is Op.STORE]
-                program.after[made] = [*program.after.get(made, ()), *stores]
+                self._follow_filling(made, filled)
+            elif node.op is Op.WGMMA:
+                for filled in node.src[:2]:
+                    self._follow_filling(made, filled)
         stores = list(dict.fromkeys(self.new[s] for s in self.sink.src))
         self._order_stores(stores)
         self._order_carries()
         program.roots = [*stores, *self.carried.values()]
         return program
+
+    def _follow_filling(self, made: UOp, filled: UOp) -> None:
+        """What reads an array comes after the stores that fill it."""
+        stores = [self.new[s] for s in filled.src if s.op is Op.STORE]
+        self.program.after[made] = [*self.program.after.get(made, ()), *stores]
 
     def _pin_ordered_loads(self, contexts: dict[UOp, Context]) -> None:
         """A load of what an ORDERED loop stores must stay inside that loop, even if its address does not change."""
@@ -209,6 +216,13 @@ class _Accumulators:
             self.inside.add(total)
             self.program.contexts[total] = loop
             self._wait(total, (value,))
+            return total
+        if value.op is Op.WGMMA:
+            made = self.new[value]
+            total = mk(Op.WGMMA, acc.dtype, (*made.src[:3], acc), made.arg)
+            self.inside.add(total)
+            self.program.contexts[total] = loop
+            self.program.after[total] = list(self.program.after.get(made, ()))
             return total
         pending = [value]
         while pending:

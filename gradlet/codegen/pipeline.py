@@ -18,6 +18,7 @@ from gradlet.codegen import (
     memory,
     reduce,
     simt,
+    tensorcores,
     transpose,
     windows,
 )
@@ -102,6 +103,8 @@ PIPELINE: Final = Pipeline(
         Pass("give each loop its own range", plain(loops.separate), K, K,
              doc="a row that is read twice is two loops"),
         Pass("apply schedule", _apply_opts, K, K, doc="split, vectorise, unroll and parallelise ranges"),
+        Pass("use matrix units", for_target(tensorcores.use_matrix_units), K, K,
+             doc="sums of products of staged tiles by instructions for whole tiles"),
         Pass("simplify splits", _simplify, K, K, doc="sums in normal form before there are copies of them"),
         Pass("expand unrolled ranges", plain(expand.unroll), K, K, doc="copies share what they can"),
         Pass("simplify copies", _simplify, K, K, doc="each copy has constants where ranges were"),

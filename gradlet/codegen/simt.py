@@ -153,7 +153,7 @@ class _Lanes:
         self.updated: dict[UOp, int] = {}
         self.combined = {n.src[1] for n in uops if n.op is Op.UPDATE and self._crosses(n.src[0])}
         self.first, self.last = self._regions(filling)
-        self.reads = self._loops_with(lambda n: n.op is Op.LOAD and n.src[0].src[0].op is Op.LOCAL)
+        self.reads = self._loops_with(_reads_shared)
         self.fills = self._loops_with(lambda n: n in self.first)
         self.barriers = 0
         self.waiting = False  # arrays were filled, and lanes have not waited for one another yet
@@ -234,7 +234,7 @@ class _Lanes:
         return node if src == node.src else mk(node.op, node.dtype, src, node.arg)
 
     def _node(self, node: UOp) -> None:
-        if node.op is Op.LOAD and node.src[0].src[0].op is Op.LOCAL:
+        if _reads_shared(node):
             self._wait()
             self.read = True
         rebuilt = self.new[node] = self._rebuilt(node)
@@ -292,6 +292,11 @@ class _Lanes:
             across = start.alu(op, across)
             self._emit(across)
         self.new[acc] = self.new[update] = across
+
+
+def _reads_shared(node: UOp) -> bool:
+    """Whether a node reads an array that lanes share."""
+    return node.op is Op.WGMMA or (node.op is Op.LOAD and node.src[0].src[0].op is Op.LOCAL)
 
 
 def _is_neutral(node: UOp, op: Op) -> bool:

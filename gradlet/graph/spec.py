@@ -37,7 +37,7 @@ Check = Callable[[UOp, Stage], None]
 REDUCERS: Final = frozenset({Op.ADD, Op.MUL, Op.MAX, Op.MIN})
 SCANS: Final = REDUCERS | {Op.MULADD}
 # A range of these kinds is closed by a REDUCE; expanding turns some of its iterations into copies or lanes.
-CLOSED_KINDS: Final = frozenset({AxisKind.REDUCE, AxisKind.UNROLL, AxisKind.VECTOR, AxisKind.THREAD})
+CLOSED_KINDS: Final = frozenset({AxisKind.REDUCE, AxisKind.UNROLL, AxisKind.VECTOR, AxisKind.THREAD, AxisKind.TENSOR})
 
 
 class _BrokenRuleError(Exception):
@@ -562,6 +562,18 @@ def _dot(node: UOp, stage: Stage) -> None:
     _need(node.dtype.scalar is dtypes.int32, "words have 32 bits")
 
 
+def _pick(node: UOp, stage: Stage) -> None:
+    vector, lane = node.src
+    _need(node.dtype is vector.dtype.scalar, "one lane has the scalar type")
+    _need(lane.dtype.is_int and lane.dtype.count == 1, "the lane's number is an integer")
+
+
+def _wgmma(node: UOp, stage: Stage) -> None:
+    memory = (Op.LOCAL, Op.AFTER) if stage is Stage.KERNEL else (Op.LOCAL,)
+    _need(all(s.op in memory for s in node.src[:2]), "the factors are arrays")
+    _need(node.dtype is node.src[3].dtype, "the result has the type of what it starts from")
+
+
 _FLOAT_FUNCTIONS: Final = (Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS)
 _CHECKS: Final[dict[Op, Check]] = {
     Op.CONST: _const, Op.BUFFER: _buffer, Op.VARIABLE: _variable, Op.BIND: _bind,
@@ -585,6 +597,7 @@ _CHECKS: Final[dict[Op, Check]] = {
     Op.SINK: _sink, Op.VECTORIZE: _vectorize, Op.EXTRACT: _extract, Op.REDUCE_LANES: _reduce_lanes,
     Op.ACC: _acc, Op.UPDATE: _update, Op.END: _end, Op.SPECIAL: _special,
     Op.ACROSS: _same_dtype, Op.BARRIER: _void,
+    Op.PICK: _pick, Op.WGMMA: _wgmma,
 }  # fmt: skip
 
 UNCHECKED: Final = frozenset(ELEMENTWISE - _CHECKS.keys())

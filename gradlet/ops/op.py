@@ -97,6 +97,8 @@ class Op(IntEnum):
     SPECIAL = 61
     ACROSS = 100
     BARRIER = 101
+    PICK = 102
+    WGMMA = 103
     # tensor operations whose iterations depend on one another
     SCAN = 62
     MERGE = 63
@@ -123,6 +125,7 @@ class AxisKind(IntEnum):
     THREAD = 4  # lanes of a workgroup (GPU only)
     UNROLL = 5  # replaced by copies of its body
     VECTOR = 6  # replaced by vector lanes
+    TENSOR = 7  # summed by a matrix unit (a reduce range)
 
 
 class ShapeArg(NamedTuple):
@@ -344,6 +347,20 @@ class BarrierArg(NamedTuple):
     number: int
 
 
+class WgmmaArg(NamedTuple):
+    """WGMMA: size of the tile, and how the factors lie in shared memory.
+
+    `rows` and `columns` of the product, `depth` of the sum; `first_across` and `second_across`: whether the sum runs
+    across the rows of a factor's array, not along them.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    first_across: bool = False
+    second_across: bool = False
+
+
 class OptKind(IntEnum):
     """Vocabulary of the schedule language: how one range of a kernel is run."""
 
@@ -361,6 +378,7 @@ class OptKind(IntEnum):
     SCAN = 25  # lanes along a range through which values are carried: combined in registers first
     ONLINE = 24  # a maximum and the sum of exponentials below it go by blocks of `amount`, in one pass
     LOOKUP = 23  # keep a table of few elements in registers: loads from it that run over the range shuffle lanes
+    TENSORIZE = 30  # a matrix unit sums products along the range (a reduce range of staged factors)
     FAR = 22  # cut into `amount` far segments that are walked together
 
 
@@ -390,6 +408,7 @@ class StageDetail(NamedTuple):
         pad: by how many elements a row of the copy (its last range) is longer than it has to be.
         converted: whether the load's conversion to another type happens on the way into the copy.
         transpose: side of the blocks that the copy turns in registers, where its rows lie across those in memory.
+        swizzle: rows of 128 bytes whose pieces of 16 are exchanged by row, as matrix units of a GPU read them.
     """
 
     slot: int
@@ -398,6 +417,7 @@ class StageDetail(NamedTuple):
     pad: int = 0
     converted: bool = False
     transpose: int = 0
+    swizzle: bool = False
 
 
 class AccumulateDetail(NamedTuple):
@@ -423,6 +443,22 @@ class PrefetchDetail(NamedTuple):
     along: int = -1
 
 
+class TensorizeDetail(NamedTuple):
+    """TENSORIZE: which ranges of the tile, by number, are what in the registers of a lane.
+
+    Attributes:
+        warps: lanes in whole warps, each with 16 rows.
+        halves: the two rows of a lane, eight apart.
+        groups: of eight columns.
+        pair: the two columns of a lane in each.
+    """
+
+    warps: int
+    halves: int
+    groups: int
+    pair: int
+
+
 class LookupDetail(NamedTuple):
     """LOOKUP: the slot of the table."""
 
@@ -434,6 +470,7 @@ DETAILS: Final[dict[OptKind, type[OptDetail]]] = {
     OptKind.STAGE: StageDetail,
     OptKind.PREFETCH: PrefetchDetail,
     OptKind.LOOKUP: LookupDetail,
+    OptKind.TENSORIZE: TensorizeDetail,
 }
 
 
@@ -597,6 +634,9 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.END: OpInfo(1, (L,), None, "(range): end of its loop body"),
     Op.SPECIAL: OpInfo(0, (K, L), SpecialArg, "GPU index register, dtype index"),
     Op.ACROSS: OpInfo(1, (L,), AcrossArg, "(value): combined over some lanes of a workgroup, for each of them"),
+    Op.PICK: OpInfo(2, (K,), None, "(vector, lane number): the lane, whose number is a constant once ranges are copies"),
+    Op.WGMMA: OpInfo(4, (K, L), WgmmaArg, "(first, second, warp, start): a lane's part of start plus the product of two "
+                     "tiles in shared memory, which the matrix unit of its warps computes"),
     Op.BARRIER: OpInfo(0, (L,), BarrierArg, "the lanes of a workgroup wait here for each other, dtype void"),
     Op.CARRY: OpInfo(None, (K,), AccArg, "(start, row, *ordered ranges): what NEXT gave in the iteration before, start "
                      "in the first; the row number tells apart what is carried in rows that run side by side"),

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Op, Opt, OptKind, StageDetail, Tail, adds_in_order
+from gradlet.ops.op import AxisKind, Op, Opt, OptKind, StageDetail, Tail, TensorizeDetail, adds_in_order
 from gradlet.optimize.analysis import KernelFacts, range_size
 from gradlet.target.target import Target
 
 SIDE: Final = 16  # lanes along each side of a block
 NEAR: Final = 4  # rows or columns of a lane that lie side by side
 SHORT: Final = 16  # fewer sums than this are not worth blocks
+TENSOR_BLOCK: Final = 128  # rows and columns of a block that two warpgroups multiply
+TENSOR_DEPTH: Final = 64
 DEPTH: Final = 16  # elements of the sums that a copy has
 # Rows and columns of a block, the largest first: reuse against workgroups.
 BLOCKS: Final = ((128, 128), (128, 64), (64, 128), (64, 64))
@@ -107,10 +110,7 @@ def tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
     inner_columns = _side(opts, found.columns, columns, block[1], OptKind.VECTORIZE)
     outer = int(found.depth.arg.number)
     inner = opts.split(OptKind.SPLIT, outer, DEPTH, depth)
-    for r in facts.loops:
-        if r not in (found.rows, found.columns) and r in facts.ranges[found.reduce] and range_size(r) is not None:
-            if all(r in facts.ranges[s] for s in facts.stores):
-                opts.add(OptKind.PARALLEL, int(r.arg.number))
+    _parallel_rest(facts, found, opts)
     if depth <= DEPTH:
         return None
     loads = [a for a in facts.accesses if not a.is_store]
@@ -121,6 +121,64 @@ def tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
         detail = StageDetail(access.slot or 0, which, (inner, *numbers), NEAR, converted)
         opts.opts.append(Opt(OptKind.STAGE, outer, 0, detail=detail))
     return opts.opts
+
+
+def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
+    """The opts for a product of 16-bit floats by matrix units; None where there are none, or rows are too short."""
+    found = product_of(facts)
+    narrow = (dtypes.bfloat16, dtypes.float16)
+    if found is None or not target.matrix_units or found.reduce.dtype is not dtypes.float32:
+        return None
+    if found.first.dtype not in narrow or found.second.dtype is not found.first.dtype:
+        return None
+    value = found.reduce.src[0]
+    if any(side.op is not Op.CAST for side in value.src):
+        return None
+    rows, columns = range_size(found.rows) or 0, range_size(found.columns) or 0
+    depth = range_size(found.depth) or 0
+    if rows < TENSOR_BLOCK // 2 or columns < TENSOR_BLOCK // 2 or depth <= TENSOR_DEPTH:
+        return None
+    loads = [a for a in facts.accesses if not a.is_store]
+    for load, own in ((found.first, found.rows), (found.second, found.columns)):
+        access = next(a for a in loads if a.node is load)
+        steps = {facts.stride(access, own), facts.stride(access, found.depth)}
+        if 1 not in steps or None in steps or any(s is not None and (s <= 0 or (s > 1 and s % 8)) for s in steps):
+            return None
+    opts = _Opts(facts.next_number())
+    number = int(found.rows.arg.number)
+    warps = opts.split(OptKind.SPLIT, number, TENSOR_BLOCK, rows)
+    if warps != number:
+        opts.add(OptKind.PARALLEL, number)
+    halves = opts.split(OptKind.SPLIT, warps, 16, TENSOR_BLOCK)
+    opts.split(OptKind.THREAD, warps, TENSOR_BLOCK // 16, TENSOR_BLOCK // 16)
+    opts.split(OptKind.THREAD, halves, 8, 16)
+    opts.split(OptKind.UNROLL, halves, 2, 2)
+    number = int(found.columns.arg.number)
+    groups = opts.split(OptKind.SPLIT, number, TENSOR_BLOCK, columns)
+    if groups != number:
+        opts.add(OptKind.PARALLEL, number)
+    four = opts.split(OptKind.SPLIT, groups, 8, TENSOR_BLOCK)
+    pair = opts.split(OptKind.VECTORIZE, four, 2, 8)
+    opts.split(OptKind.THREAD, four, 4, 4)
+    opts.split(OptKind.UNROLL, groups, TENSOR_BLOCK // 8, TENSOR_BLOCK // 8)
+    outer = int(found.depth.arg.number)
+    inner = opts.split(OptKind.SPLIT, outer, TENSOR_DEPTH, depth)
+    _parallel_rest(facts, found, opts)
+    for load in (found.first, found.second):
+        access = next(a for a in loads if a.node is load)
+        which = [a.node for a in loads if a.slot == access.slot].index(load)
+        opts.opts.append(Opt(OptKind.STAGE, outer, 0, detail=StageDetail(access.slot or 0, which, swizzle=True)))
+    opts.opts.append(Opt(OptKind.TENSORIZE, inner, 0, detail=TensorizeDetail(warps, halves, groups, pair)))
+    return opts.opts
+
+
+def _parallel_rest(facts: KernelFacts, found: Product, opts: _Opts) -> None:
+    """Workgroups for what a product runs over beside its rows and columns."""
+    for r in facts.loops:
+        if r in (found.rows, found.columns) or r not in facts.ranges[found.reduce] or range_size(r) is None:
+            continue
+        if r.arg.kind is AxisKind.LOOP and all(r in facts.ranges[s] for s in facts.stores):
+            opts.add(OptKind.PARALLEL, int(r.arg.number))
 
 
 def _side(opts: _Opts, loop: UOp, size: int, block: int, kind: OptKind) -> list[int]:

@@ -29,7 +29,7 @@ GROUPS: Final = 32  # of lanes that share a reduction across memory, at most
 
 def share(facts: KernelFacts, plan: Plan) -> None:
     """Choose lanes, accesses and workgroups for a kernel."""
-    product = blocks.tile(facts, plan.target)
+    product = blocks.tensor_tile(facts, plan.target) or blocks.tile(facts, plan.target)
     if product is not None:
         plan.opts.extend(product)
         return

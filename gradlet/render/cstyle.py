@@ -46,6 +46,7 @@ class CKernel:
             Op.STORE: self._store, Op.VECTORIZE: self._vectorize, Op.EXTRACT: self._extract,
             Op.REDUCE_LANES: self._reduce_lanes, Op.SHUFFLE: self._shuffle, Op.PREFETCH: self._prefetch,
             Op.ACROSS: self._across, Op.BARRIER: self._barrier,
+            Op.WGMMA: self._wgmma,
         }  # fmt: skip
 
     def body(self) -> list[str]:
@@ -88,6 +89,9 @@ class CKernel:
 
     def _barrier(self, node: UOp) -> None:
         raise RenderError(f"{self.target.name} has no workgroups whose lanes wait for each other")
+
+    def _wgmma(self, node: UOp) -> None:
+        raise RenderError(f"{self.target.name} has no matrix units")
 
     def _parallel(self, node: UOp) -> None:
         raise RenderError(f"a PARALLEL range has no meaning on {self.target.name}")

@@ -7,9 +7,10 @@ memory, of `shared_bytes`. PARALLEL ranges are digits of the block's number, the
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
-from gradlet.base.dtype import DType
+from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import RenderError
 from gradlet.base.floatformat import FloatFormat
 from gradlet.graph.node import UOp
@@ -110,8 +111,55 @@ inline_ int dot_halves(int x, int y, int z) {
 """
 
 
-def render(program: AnyProgram, target: Target, basics: str = BASICS) -> str:
-    """CUDA C of one kernel; `basics` are the functions that all others stand on.
+def wgmma(columns: int, kind: str, first_across: bool, second_across: bool) -> str:
+    """The function that adds the product of 64 rows of one tile and all columns of another to a lane's registers.
+
+    Both tiles have rows of 128 bytes, swizzled, 64 elements of the sum: four instructions of 16 each.
+    """
+    count = columns // 2
+    name, parameters = wgmma_name(columns, kind, first_across, second_across)
+    registers = ", ".join(f"%{i}" for i in range(count))
+    outputs = ", ".join(f'"+f"(d{i})' for i in range(count))
+    steps = [2048 if across else 32 for across in (first_across, second_across)]
+    blocks = [8192 if across else 16 for across in (first_across, second_across)]
+    return f"""inline_ void {name}({parameters}, const void* a, const void* b) {{
+  u64 x = tile_of(a, {blocks[0]}), y = tile_of(b, {blocks[1]});
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{registers}}}, %{count}, %{count + 1}, "
+      "1, 1, 1, {int(first_across)}, {int(second_across)};"
+      : {outputs} : "l"(x), "l"(y));
+    x += {steps[0] // 16};
+    y += {steps[1] // 16};
+  }}
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}}"""
+
+
+def wgmma_name(columns: int, kind: str, first_across: bool, second_across: bool) -> tuple[str, str]:
+    """Name and parameters of such a function."""
+    ways = "".join("t" if across else "n" for across in (first_across, second_across))
+    return f"multiply_{columns}_{kind}_{ways}", ", ".join(f"float& d{i}" for i in range(columns // 2))
+
+
+WGMMA_BASICS: Final = """
+inline_ u64 tile_of(const void* p, u32 block) {
+  const u32 address = (u32)__cvta_generic_to_shared(p);
+  return (u64)((address >> 4) & 0x3fffu) | ((u64)(block >> 4) << 16) | ((u64)(1024u >> 4) << 32) | (1ull << 62);
+}
+inline_ void stores_seen_by_units() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+"""
+
+
+def render(
+    program: AnyProgram,
+    target: Target,
+    basics: str = BASICS,
+    units: tuple[str, Callable[[int, str, bool, bool], str]] = (WGMMA_BASICS, wgmma),
+) -> str:
+    """CUDA C of one kernel; `basics` and `units` are the functions that all others stand on.
 
     Raises:
         RenderError: a launch of several kernels, or an operation that CUDA C lacks.
@@ -122,6 +170,8 @@ def render(program: AnyProgram, target: Target, basics: str = BASICS) -> str:
     body = kernel.body()
     formats = dict.fromkeys(dtype for dtype in kernel.functions.used.values() if dtype is not None)
     helpers = [_format_functions(dtype) for dtype in formats]
+    if kernel.units:
+        helpers += [units[0].strip(), *[units[1](*unit) for unit in kernel.units]]
     lines = [basics.strip(), DERIVED.strip(), *helpers, "", *kernel.head(), *body, "}", ""]
     return "\n".join(lines)
 
@@ -149,6 +199,8 @@ class _Kernel(CKernel):
         self.blocks = {n: size_bound(n) for n in program.uops if n.op is Op.RANGE and n.arg.kind is AxisKind.PARALLEL}
         self.guard = self._lanes_that_store()
         self.places = _shared_layout(program)[0]
+        self.units: dict[tuple[int, str, bool, bool], None] = {}
+        self.uses_units = any(n.op is Op.WGMMA for n in program.uops)
 
     def head(self) -> list[str]:
         """The line that opens the function, and what stands before it."""
@@ -205,7 +257,25 @@ class _Kernel(CKernel):
         return self.guard
 
     def _barrier(self, node: UOp) -> None:
+        if self.uses_units:
+            self.line("stores_seen_by_units();")
         self.line("__syncthreads();")
+
+    def _wgmma(self, node: UOp) -> None:
+        """The accumulator is changed where it is: its variables are the result."""
+        first, second, warps, start = node.src
+        arg = node.arg
+        kind = "bf16" if first.dtype is dtypes.bfloat16 else "f16"
+        unit = (arg.columns, kind, arg.first_across, arg.second_across)
+        self.units.setdefault(unit)
+        registers = self.value(start)
+        if not self.changing.issuperset(registers):
+            raise RenderError(f"kernel {self.program.name}: a matrix unit adds to registers that are kept")
+        group = self.value(warps)[0]
+        tile = f"{self.value(first)[0]} + {group} / 4 * {64 * 64}"
+        name = wgmma_name(*unit)[0]
+        self.line(f"{name}({', '.join(registers)}, {tile}, {self.value(second)[0]});")
+        self.values[node] = registers
 
     def _across(self, node: UOp) -> None:
         """First inside of every warp, then, through shared memory, over the warps."""

@@ -53,6 +53,7 @@ class Target:
         warp: lanes of a workgroup that exchange registers; 1 where none do (or rendering cannot say so).
         access_bytes: widest memory access of one lane of a GPU; 0 where lanes load element by element.
         shared_bytes: memory that the lanes of a workgroup share.
+        matrix_units: whether four warps together multiply tiles of 16-bit floats in shared memory.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Target:
     warp: int = 1
     access_bytes: int = 0
     shared_bytes: int = 0
+    matrix_units: bool = False
 
     def __hash__(self) -> int:
         return hash(self.text)  # a text knows its hash: targets are part of keys that every launch asks for
@@ -163,7 +165,7 @@ AMDGPU: Final = replace(
 # The same machine programmed in CUDA C: an H100 or H200. A block of more than 48 KiB has to ask for it.
 SM_90: Final = replace(
     NVPTX, name="sm_90", triple="cuda", native_dtypes=_CPU_DTYPES, library=True, language="cuda", warp=32,
-    access_bytes=16, shared_bytes=227 * 1024, l1_bytes=256 * 1024, bytes_per_second=4_000_000_000_000,
+    access_bytes=16, matrix_units=True, shared_bytes=227 * 1024, l1_bytes=256 * 1024, bytes_per_second=4_000_000_000_000,
 )  # fmt: skip
 
 TARGETS: Final[dict[str, Target]] = {t.name: t for t in (AVX512, AVX2, SSE, NEON, WASM, NVPTX, AMDGPU, SM_90)}

@@ -19,6 +19,7 @@ from gradlet.optimize.actions.scan import reorders, scan
 from gradlet.optimize.actions.split import split
 from gradlet.optimize.actions.stage import stage
 from gradlet.optimize.actions.stream import stream
+from gradlet.optimize.actions.tensorize import tensorize
 from gradlet.optimize.analysis import KernelFacts
 from gradlet.target.target import Target
 
@@ -43,6 +44,7 @@ ACTIONS: Final[dict[OptKind, Action]] = {
     OptKind.PARALLEL: parallel,
     OptKind.ACCUMULATE: accumulate,
     OptKind.STAGE: stage,
+    OptKind.TENSORIZE: tensorize,
 }
 
 _IN_PARTS: Final = (
@@ -52,6 +54,7 @@ _IN_PARTS: Final = (
     OptKind.FAR,
     OptKind.ACCUMULATE,
     OptKind.ONLINE,
+    OptKind.TENSORIZE,
 )  # of a reduce range
 
 

@@ -8,24 +8,26 @@ other before and after (`codegen/simt`).
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AxisKind, LocalArg, Op, Opt
+from gradlet.ops.op import AxisKind, LocalArg, Op, Opt, StageDetail
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.analysis import KernelFacts, affine, coefficient, make_after, make_range, range_size
 from gradlet.target.target import Target
 
 WRITTEN_OUT: Final = 16  # accesses of a lane in one copy
+ROW: Final = 64  # elements of 16 bits in 128 bytes
+PIECE: Final = 8  # in 16 bytes
 
 
 def shared_by_lanes(
-    facts: KernelFacts, opt: Opt, target: Target, value: UOp, inside: list[UOp], pad: int
+    facts: KernelFacts, opt: Opt, target: Target, value: UOp, inside: list[UOp], detail: StageDetail
 ) -> UOp:  # fmt: skip
     """The kernel with a value copied by all lanes, into an array with an axis for each of these ranges, and loaded."""
     sizes = [range_size(r) or 0 for r in inside]
-    elements = sizes[0] * (math.prod(sizes[1:]) + pad)
+    elements = math.prod(sizes) if detail.swizzle else sizes[0] * (math.prod(sizes[1:]) + detail.pad)
     used = sum(n.arg.size * n.dtype.itemsize for n in facts.order if n.op is Op.LOCAL)
     if used + elements * value.dtype.itemsize > target.shared_bytes:
         raise refusal(opt, f"lanes share {target.shared_bytes} bytes, {used} of them are taken; choose smaller tiles")
@@ -61,11 +63,77 @@ def shared_by_lanes(
     at = _coordinates(walk, place)
     local = mk(Op.LOCAL, value.dtype, (), LocalArg(_next_local(facts), elements))
     copy = value.substitute(at)
-    stored = mk(Op.STORE, dtypes.void, (mk(Op.INDEX, value.dtype, (local, _element(inside, at, pad))), copy))
-    filled = make_after(value.dtype, (local, stored, *ranges))
     own = {r: r for r in inside}
-    use = mk(Op.LOAD, value.dtype, (mk(Op.INDEX, value.dtype, (filled, _element(inside, own, pad))),))
+    if detail.swizzle:
+        rows = _Rows.of(opt, walk, strides, value.dtype.itemsize)
+        stored_at, used_at = rows.element(at), rows.element(own)
+        if together == PIECE:  # what one access takes is one piece
+            stored_at = rows.piece(place // PIECE) + ranges[-1]
+    else:
+        stored_at, used_at = _element(inside, at, detail.pad), _element(inside, own, detail.pad)
+    stored = mk(Op.STORE, dtypes.void, (mk(Op.INDEX, value.dtype, (local, stored_at)), copy))
+    filled = make_after(value.dtype, (local, stored, *ranges))
+    use = mk(Op.LOAD, value.dtype, (mk(Op.INDEX, value.dtype, (filled, used_at)),))
     return facts.sink.substitute({value: use})
+
+
+class _Rows(NamedTuple):
+    """How a tile lies with `swizzle`: blocks of rows of 128 bytes, whose pieces of 16 are exchanged by row.
+
+    Attributes:
+        along: the ranges along memory with their strides, `length` elements together.
+        across: the ranges across it, with their strides in rows.
+    """
+
+    along: dict[UOp, int]
+    across: dict[UOp, int]
+    length: int
+    count: int
+
+    @staticmethod
+    def of(opt: Opt, walk: list[UOp], strides: dict[UOp, int | None], itemsize: int) -> _Rows:
+        """The rows of a tile whose ranges are given in the order of memory.
+
+        Raises:
+            ArgumentError: it has no such rows.
+        """
+        along: dict[UOp, int] = {}
+        length = 1
+        for r in reversed(walk):
+            # The sum and what is beside it are different axes, also where a row of memory is as long as one of the tile.
+            if strides[r] != length or (r.arg.kind is AxisKind.REDUCE) != (walk[-1].arg.kind is AxisKind.REDUCE):
+                break
+            along[r] = length
+            length *= range_size(r) or 1
+        rest = [r for r in walk if r not in along]
+        row = min((abs(strides[r] or 0) for r in rest), default=0)
+        if itemsize != 2 or length % ROW or not row:
+            raise refusal(opt, f"a row of 16-bit elements along memory is no multiple of {ROW} long")
+        across: dict[UOp, int] = {}
+        count = 1
+        for r in reversed(rest):
+            if strides[r] != row * count:
+                raise refusal(opt, "its rows do not lie in one order in memory")
+            across[r] = count
+            count *= range_size(r) or 1
+        return _Rows(along, across, length, count)
+
+    def element(self, at: dict[UOp, UOp]) -> UOp:
+        """The place of a point in the array."""
+        zero = UOp.const(dtypes.index, 0)
+        column = sum((at[r] * stride for r, stride in self.along.items()), zero)
+        row = sum((at[r] * stride for r, stride in self.across.items()), zero)
+        return self._at(row, column // PIECE) + column % PIECE
+
+    def piece(self, number: UOp) -> UOp:
+        """The place of a piece, counted in the order of memory."""
+        pieces = self.length // PIECE
+        return self._at(number // pieces, number % pieces)
+
+    def _at(self, row: UOp, piece: UOp) -> UOp:
+        pieces = ROW // PIECE
+        block = piece // pieces * (self.count * ROW)
+        return block + row * ROW + (piece % pieces ^ row % pieces) * PIECE
 
 
 def _together(walk: list[UOp], strides: dict[UOp, int | None], most: int) -> int:

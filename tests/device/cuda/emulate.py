@@ -111,6 +111,35 @@ template <class T> inline_ T from_lane(T x, int distance) {
 }
 """
 
+UNITS = r"""
+inline_ void stores_seen_by_units() {}
+inline_ float narrow_at(const void* tile, long place, bool bf16) {
+  const unsigned short bits = ((const unsigned short*)tile)[place];
+  return bf16 ? float_of_bits((u32)bits << 16) : float_of_half(bits);
+}
+inline_ long swizzled(long row, long column, long rows) {
+  return column / 64 * (rows * 64) + row * 64 + ((column % 64 / 8) ^ (row % 8)) * 8 + column % 8;
+}
+"""
+
+
+def multiply(columns: int, kind: str, first_across: bool, second_across: bool) -> str:
+    """What a matrix unit does, lane by lane."""
+    name, parameters = cuda.wgmma_name(columns, kind, first_across, second_across)
+    first = "swizzled(k, m, 64)" if first_across else "swizzled(m, k, 64)"
+    second = "swizzled(k, n, 64)" if second_across else f"swizzled(n, k, {columns})"
+    registers = ", ".join(f"&d{i}" for i in range(columns // 2))
+    flag = "true" if kind == "bf16" else "false"
+    return f"""inline_ void {name}({parameters}, const void* a, const void* b) {{
+  float* d[] = {{{registers}}};
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  for (int i = 0; i < {columns // 2}; ++i) {{
+    const long m = 16 * warp + lane / 4 + 8 * (i / 2 % 2), n = i / 4 * 8 + 2 * (lane % 4) + i % 2;
+    for (long k = 0; k < 64; ++k) *d[i] += narrow_at(a, {first}, {flag}) * narrow_at(b, {second}, {flag});
+  }}
+}}"""
+
+
 RUN = r"""
 static void** arguments;
 static long long* numbers;
@@ -154,7 +183,7 @@ def source(program: LinearProgram) -> str:
     pointers = [f"({storage_type(p.dtype)}*)arguments[{i}]" for i, p in enumerate(program.params)]
     numbers = [f"numbers[{i}]" for i in range(len(program.variables))]
     call = f"{program.name}({', '.join(pointers + numbers)})"
-    return cuda.render(program, SM_90, BASICS) + RUN.replace("KERNEL", call)
+    return cuda.render(program, SM_90, BASICS, (UNITS, multiply)) + RUN.replace("KERNEL", call)
 
 
 @cache

@@ -1,0 +1,80 @@
+"""TENSORIZE: products of two staged tiles are summed by a matrix unit.
+
+`TENSORIZE(range 2, 64, warps=.., halves=.., groups=.., pair=..)`: the REDUCE over range 2 sums products of bfloat16 or
+float16 elements in float32; both factors are copies with `swizzle`. The other ranges say how the lanes share the tile;
+they are those of the unit. The range becomes one of kind TENSOR: for the evaluator, and on machines without such a unit, it is a loop.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gradlet.base.dtype import dtypes
+from gradlet.graph.node import UOp, mk
+from gradlet.graph.rewrite import rewrite
+from gradlet.ops.op import AxisKind, Op, Opt, TensorizeDetail
+from gradlet.optimize.actions.refusal import refusal
+from gradlet.optimize.analysis import KernelFacts, make_range, range_size
+from gradlet.rules.sets import INDEX_MATH
+from gradlet.target.target import Target
+
+STEP = 64  # elements of 16 bits in a row of 128 bytes
+
+
+class Tiles(NamedTuple):
+    """The two factors of a product in shared memory: the arrays, the length of the sum, which way it runs."""
+
+    first: UOp
+    second: UOp
+    depth: int
+    first_across: bool
+    second_across: bool
+
+
+def tiles_of(reduce: UOp) -> Tiles:
+    """What the factors of a tensorized product are."""
+    loop = next(r for r in reduce.src[1:] if r.arg.kind is AxisKind.TENSOR)
+    loads = [side.src[0] for side in reduce.src[0].src]
+    across = [not _runs_along(load.src[0].src[1], loop) for load in loads]
+    first, second = (load.src[0].src[0] for load in loads)
+    return Tiles(first, second, int(loop.src[0].arg), *across)
+
+
+def _runs_along(element: UOp, loop: UOp) -> bool:
+    """Whether a step of the range is one element of a row."""
+    ranges = [n for n in element.toposort() if n.op is Op.RANGE]
+    step = element.substitute({r: UOp.const(dtypes.index, int(r is loop)) for r in ranges})
+    found = rewrite(step, INDEX_MATH)
+    return found.op is Op.CONST and bool(found.arg == 1)
+
+
+def tensorize(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
+    detail = opt.detail
+    if not isinstance(detail, TensorizeDetail):
+        raise refusal(opt, "it does not say what the ranges of the tile are")
+    closing = [n for n in facts.reduces if loop in n.src[1:]]
+    if len(closing) != 1 or loop.arg.kind is not AxisKind.REDUCE:
+        raise refusal(opt, "it takes a range that one reduce closes")
+    if range_size(loop) != STEP:
+        raise refusal(opt, f"a step of the sum has {STEP} elements")
+    reduce = closing[0]
+    value = reduce.src[0]
+    if reduce.arg.op is not Op.ADD or reduce.dtype is not dtypes.float32 or value.op is not Op.MUL:
+        raise refusal(opt, "it is no sum of products in float32")
+    narrow = (dtypes.bfloat16, dtypes.float16)
+    for side in value.src:
+        if side.op is not Op.CAST or side.src[0].op is not Op.LOAD or side.src[0].dtype not in narrow:
+            raise refusal(opt, "the factors are not loaded as bfloat16 or float16")
+        if side.src[0].src[0].src[0].op is not Op.AFTER:
+            raise refusal(opt, "a factor is not staged")
+    if value.src[0].src[0].dtype is not value.src[1].src[0].dtype:
+        raise refusal(opt, "the factors have different types")
+    kinds = {AxisKind.THREAD: detail.warps, AxisKind.VECTOR: detail.pair}
+    for kind, number in kinds.items():
+        found = facts.by_number(number)
+        if found is None or found.arg.kind is not kind:
+            raise refusal(opt, f"range {number} is not of kind {kind.name}")
+    inner = make_range(loop.src[0], loop.arg.number, AxisKind.TENSOR)
+    body = value.substitute({loop: inner})
+    made = mk(Op.REDUCE, reduce.dtype, (body, *[inner if r is loop else r for r in reduce.src[1:]]), reduce.arg)
+    return facts.sink.substitute({reduce: made})
