@@ -57,7 +57,7 @@ def _apply_opts(sink: UOp, context: Lowering) -> UOp:
         opts = opts_for(OPTS.value, sink.arg.name)
     if opts is None:
         opts = () if NOOPT.value else heuristic.choose(sink, context.target, context.parallel)
-    return actions.apply(sink, opts, context.target)
+    return tensorcores.use_matrix_units(actions.apply(sink, opts, context.target), context.target)
 
 
 def _simplify(sink: UOp, context: Lowering) -> UOp:
@@ -103,8 +103,6 @@ PIPELINE: Final = Pipeline(
         Pass("give each loop its own range", plain(loops.separate), K, K,
              doc="a row that is read twice is two loops"),
         Pass("apply schedule", _apply_opts, K, K, doc="split, vectorise, unroll and parallelise ranges"),
-        Pass("use matrix units", for_target(tensorcores.use_matrix_units), K, K,
-             doc="sums of products of staged tiles by instructions for whole tiles"),
         Pass("simplify splits", _simplify, K, K, doc="sums in normal form before there are copies of them"),
         Pass("expand unrolled ranges", plain(expand.unroll), K, K, doc="copies share what they can"),
         Pass("simplify copies", _simplify, K, K, doc="each copy has constants where ranges were"),

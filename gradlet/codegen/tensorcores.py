@@ -1,7 +1,7 @@
 """Sums along TENSOR ranges become instructions of a matrix unit, where the target has one; else they are loops.
 
-The unit of a warpgroup (four warps) multiplies tiles that lie in shared memory. Its registers belong to lanes in a fixed
-way, which TENSORIZE has made ranges of: a lane has, of every eight columns, two beside each other, in two rows.
+The unit of a warpgroup (four warps) multiplies tiles that lie in shared memory. Its registers belong to lanes in a
+fixed way, which TENSORIZE has made ranges of: a lane has, of every eight columns, two beside each other, in two rows.
 """
 
 from __future__ import annotations

@@ -634,9 +634,9 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.END: OpInfo(1, (L,), None, "(range): end of its loop body"),
     Op.SPECIAL: OpInfo(0, (K, L), SpecialArg, "GPU index register, dtype index"),
     Op.ACROSS: OpInfo(1, (L,), AcrossArg, "(value): combined over some lanes of a workgroup, for each of them"),
-    Op.PICK: OpInfo(2, (K,), None, "(vector, lane number): the lane, whose number is a constant once ranges are copies"),
-    Op.WGMMA: OpInfo(4, (K, L), WgmmaArg, "(first, second, warp, start): a lane's part of start plus the product of two "
-                     "tiles in shared memory, which the matrix unit of its warps computes"),
+    Op.PICK: OpInfo(2, (K,), None, "(vector, number): the lane, whose number is a constant once ranges are copies"),
+    Op.WGMMA: OpInfo(4, (K, L), WgmmaArg, "(first, second, warp, start): a lane's part of start plus the product of "
+                     "two tiles in shared memory, which the matrix unit of its warps computes"),
     Op.BARRIER: OpInfo(0, (L,), BarrierArg, "the lanes of a workgroup wait here for each other, dtype void"),
     Op.CARRY: OpInfo(None, (K,), AccArg, "(start, row, *ordered ranges): what NEXT gave in the iteration before, start "
                      "in the first; the row number tells apart what is carried in rows that run side by side"),

@@ -165,7 +165,8 @@ AMDGPU: Final = replace(
 # The same machine programmed in CUDA C: an H100 or H200. A block of more than 48 KiB has to ask for it.
 SM_90: Final = replace(
     NVPTX, name="sm_90", triple="cuda", native_dtypes=_CPU_DTYPES, library=True, language="cuda", warp=32,
-    access_bytes=16, matrix_units=True, shared_bytes=227 * 1024, l1_bytes=256 * 1024, bytes_per_second=4_000_000_000_000,
+    access_bytes=16, matrix_units=True, shared_bytes=227 * 1024,
+    l1_bytes=256 * 1024, bytes_per_second=4_000_000_000_000,
 )  # fmt: skip
 
 TARGETS: Final[dict[str, Target]] = {t.name: t for t in (AVX512, AVX2, SSE, NEON, WASM, NVPTX, AMDGPU, SM_90)}

@@ -55,6 +55,7 @@ ARGS = {
     ops.AccArg: st.builds(ops.AccArg, st.integers(0, 99)),
     ops.SpecialArg: st.builds(ops.SpecialArg, NAME, st.integers(0, 99)),
     ops.AcrossArg: st.builds(ops.AcrossArg, REDUCER, st.integers(1, 64), st.integers(1, 64)),
+    ops.WgmmaArg: st.builds(ops.WgmmaArg, *[st.integers(1, 256)] * 3, st.booleans(), st.booleans()),
     ops.BarrierArg: st.builds(ops.BarrierArg, st.integers(0, 99)),
     ops.KernelArg: st.builds(ops.KernelArg, NAME, st.none() | st.lists(OPT, max_size=3).map(tuple)),
 }

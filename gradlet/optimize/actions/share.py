@@ -100,7 +100,7 @@ class _Rows(NamedTuple):
         along: dict[UOp, int] = {}
         length = 1
         for r in reversed(walk):
-            # The sum and what is beside it are different axes, also where a row of memory is as long as one of the tile.
+            # The sum and what is beside it are two axes, also where a row of memory is as long as one of the tile.
             if strides[r] != length or (r.arg.kind is AxisKind.REDUCE) != (walk[-1].arg.kind is AxisKind.REDUCE):
                 break
             along[r] = length

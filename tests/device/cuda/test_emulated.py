@@ -34,6 +34,24 @@ QUICK: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "column sums": (lambda x: x.sum(0), [(300, 70)]),
     "element-wise, no multiple of a workgroup": (lambda x: (x * 2 + 1).exp(), [(37, 129)]),
 }
+
+
+def _narrow(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of bfloat16 tensors."""
+
+    def of_numbers(*tensors: Any) -> Any:
+        return function(*[t.cast(dtypes.bfloat16).realize() for t in tensors]).cast(dtypes.float32)
+
+    return of_numbers
+
+
+TENSOR: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
+    "a @ b": (_narrow(lambda a, b: a @ b), [(128, 192), (192, 128)]),
+    "a @ b.T, odd": (_narrow(lambda a, b: a @ b.T), [(100, 136), (200, 136)]),
+    "a.T @ b": (_narrow(lambda a, b: a.T @ b), [(128, 128), (128, 136)]),
+    "a.T @ b.T": (_narrow(lambda a, b: a.T @ b.T), [(128, 128), (128, 128)]),
+    "several, with a tail": (_narrow(lambda a, b, c: (a @ b + c).relu()), [(2, 130, 136), (2, 136, 72), (72,)]),
+}
 SLOW: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "row sums of odd length": (lambda x: x.sum(1), [(37, 129)]),
     "sum of all": (lambda x: x.sum(), [(37, 129)]),
@@ -74,6 +92,13 @@ def test_a_kernel_gives_what_the_cpu_gives(name: str) -> None:
 def test_more_kernels(name: str) -> None:
     function, shapes = SLOW[name]
     same(function, *[numbers(*shape) for shape in shapes])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TENSOR)
+def test_products_by_matrix_units(name: str) -> None:
+    function, shapes = TENSOR[name]
+    same(function, *[numbers(*shape) for shape in shapes], tolerance=1e-2)
 
 
 @pytest.mark.slow

@@ -1,0 +1,79 @@
+"""Sums of products by matrix units: what the schedule makes of a product, and what stays a loop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gradlet import Tensor, dtypes
+from gradlet.codegen.pipeline import lower
+from gradlet.graph.node import UOp
+from gradlet.graph.program import LinearProgram
+from gradlet.ops.op import AxisKind, KernelArg, Op, OptKind, WgmmaArg
+from gradlet.optimize import blocks
+from gradlet.optimize.actions import language as actions
+from gradlet.optimize.analysis import KernelFacts
+from gradlet.target.target import SM_90
+
+D = "NULL:sm_90"
+
+
+def factor(rows: int, columns: int) -> Tensor:
+    return Tensor.empty(rows, columns, device=D, dtype=dtypes.bfloat16)
+
+
+def kernel(value: Tensor) -> UOp:
+    calls = value.schedule().calls
+    assert len(calls) == 1, "conversions belong to the kernel"
+    return calls[0].ast  # type: ignore[no-any-return]
+
+
+def units(found: LinearProgram) -> list[WgmmaArg]:
+    return [n.arg for n in found.uops if n.op is Op.WGMMA]
+
+
+@pytest.mark.parametrize(
+    ("value", "ways"),
+    [
+        (lambda: factor(512, 512) @ factor(512, 512), (False, True)),
+        (lambda: factor(512, 512) @ factor(512, 512).T, (False, False)),
+        (lambda: factor(512, 512).T @ factor(512, 512), (True, True)),
+        (lambda: factor(1000, 520) @ factor(520, 1040), (False, True)),
+    ],
+)
+def test_a_product_is_one_instruction_a_step(value: object, ways: tuple[bool, bool]) -> None:
+    found = lower(kernel(value()), SM_90)  # type: ignore[operator]
+    assert units(found) == [WgmmaArg(128, 128, 64, *ways)]
+    assert found.threads == 256 and found.lanes == ((1, 4), (4, 8), (32, 8))
+    assert sum(n.op is Op.BARRIER for n in found.uops) == 2
+    assert sum(n.arg.size * 2 for n in found.uops if n.op is Op.LOCAL) == 2 * 128 * 64 * 2
+
+
+def test_without_matrix_units_the_same_schedule_is_loops() -> None:
+    ast = kernel(factor(256, 256) @ factor(256, 256))
+    opts = tuple(blocks.tensor_tile(KernelFacts(ast), SM_90) or ())
+    assert opts[-1].kind is OptKind.TENSORIZE
+    found = lower(ast.replace(arg=KernelArg(ast.arg.name, opts)), replace(SM_90, matrix_units=False))
+    assert not units(found)
+    assert any(n.op is Op.RANGE and n.arg.kind is AxisKind.REDUCE and n.src[0].arg == 64 for n in found.uops)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda: Tensor.empty(512, 512, device=D) @ Tensor.empty(512, 512, device=D),  # float32
+        lambda: factor(512, 60) @ factor(60, 512),  # one step
+        lambda: factor(16, 512) @ factor(512, 512),  # few rows
+        lambda: factor(512, 515) @ factor(515, 512),  # rows that no access of 16 bytes begins at
+    ],
+)
+def test_what_units_cannot_do_is_done_without_them(value: object) -> None:
+    assert not units(lower(kernel(value()), SM_90))  # type: ignore[operator]
+
+
+def test_factors_have_to_be_staged() -> None:
+    ast = kernel(factor(256, 256) @ factor(256, 256))
+    opts = [o for o in blocks.tensor_tile(KernelFacts(ast), SM_90) or () if o.kind is not OptKind.STAGE]
+    with pytest.raises(Exception, match="a factor is not staged"):
+        actions.apply(ast, opts, SM_90)
