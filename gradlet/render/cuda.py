@@ -127,8 +127,8 @@ def wgmma(columns: int, kind: str, first_across: bool, second_across: bool) -> s
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
   for (int i = 0; i < 4; ++i) {{
-    asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{registers}}}, %{count}, %{count + 1}, "
-      "1, 1, 1, {int(first_across)}, {int(second_across)};"
+    asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{registers}}}, "
+      "%{count}, %{count + 1}, 1, 1, 1, {int(first_across)}, {int(second_across)};"
       : {outputs} : "l"(x), "l"(y));
     x += {steps[0] // 16};
     y += {steps[1] // 16};

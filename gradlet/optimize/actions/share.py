@@ -82,13 +82,13 @@ class _Rows(NamedTuple):
 
     Attributes:
         along: the ranges along memory with their strides, `length` elements together.
-        across: the ranges across it, with their strides in rows.
+        across: the ranges across it, `rows` together, with their strides in rows.
     """
 
     along: dict[UOp, int]
     across: dict[UOp, int]
     length: int
-    count: int
+    rows: int
 
     @staticmethod
     def of(opt: Opt, walk: list[UOp], strides: dict[UOp, int | None], itemsize: int) -> _Rows:
@@ -132,7 +132,7 @@ class _Rows(NamedTuple):
 
     def _at(self, row: UOp, piece: UOp) -> UOp:
         pieces = ROW // PIECE
-        block = piece // pieces * (self.count * ROW)
+        block = piece // pieces * (self.rows * ROW)
         return block + row * ROW + (piece % pieces ^ row % pieces) * PIECE
 
 

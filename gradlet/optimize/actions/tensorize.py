@@ -2,7 +2,8 @@
 
 `TENSORIZE(range 2, 64, warps=.., halves=.., groups=.., pair=..)`: the REDUCE over range 2 sums products of bfloat16 or
 float16 elements in float32; both factors are copies with `swizzle`. The other ranges say how the lanes share the tile;
-they are those of the unit. The range becomes one of kind TENSOR: for the evaluator, and on machines without such a unit, it is a loop.
+they are those of the unit. The range becomes one of kind TENSOR: a loop for the evaluator, and on machines without such
+a unit.
 """
 
 from __future__ import annotations
