@@ -14,9 +14,10 @@ import signal
 from functools import cache
 from typing import Final
 
-from gradlet.device.common.llvm import LOCK, emit_object
+from gradlet.device.common.llvm import LOCK, emit_object, version
 from gradlet.device.cpu import target as cpu_target
 from gradlet.device.cpu.jit import Loaded, load
+from gradlet.runtime import diskcache
 
 # Pauses before a waiting thread sleeps: about 0.1 ms. Longer than the gap between two kernels of a captured program,
 # shorter than anything a person notices on a processor meter.
@@ -352,7 +353,12 @@ def _object_code() -> bytes:
         triple=target.triple, max_workers=MAX_WORKERS, futex=futex, gettid=gettid, pause=pause,
         declare_pause=declare_pause, spins=SPINS, header=HEADER_WORDS,
     )  # fmt: skip
-    return emit_object(source, target)
+    entry = diskcache.key(source, target.key, version(), "object")
+    code = diskcache.get(entry)
+    if code is None:
+        code = emit_object(source, target)
+        diskcache.put(entry, code)
+    return code
 
 
 class Pool:
