@@ -23,7 +23,6 @@ from gradlet.ops.op import MOVEMENT, Op
 from gradlet.runtime.buffer import buffer_of, new_buffer_node, protected
 from gradlet.tensor import random_state
 from gradlet.tensor.core import wrap
-from gradlet.tensor.guards import Guards
 from gradlet.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -194,14 +193,16 @@ class FastCall:
     """
 
     def __init__(
-        self, capture: Capture, replayed: Replayed, guards: Guards, tensors: Sequence[Tensor], signature: Any
-    ) -> None:
+        self, capture: Capture, replayed: Replayed, unchanged: Callable[[], bool], closed_over: Sequence[Tensor],
+        tensors: Sequence[Tensor], signature: Any,
+    ) -> None:  # fmt: skip
         """What `capture` does with arguments like these.
 
         Args:
             capture: a capture that has just been replayed.
             replayed: how.
-            guards: what the function closes over.
+            unchanged: says whether what the function closes over is as it is now.
+            closed_over: the tensors among that.
             tensors: the tensor arguments.
             signature: the arguments with their tensors and the values of variables taken out; None where all of them
                 are tensors by position.
@@ -217,7 +218,7 @@ class FastCall:
         segment = runner.segments[0]
         assert isinstance(segment, GraphSegment)
         self._graph, self._idle, self._version = segment.graph, part.idle, runner.version
-        self._guards, self._signature = guards, signature
+        self._unchanged, self._signature = unchanged, signature
         self._training = Tensor.training
         self._changes = settings.Setting.changes
         self._set_inputs(tensors)
@@ -227,7 +228,7 @@ class FastCall:
             kept += MOST_KEPT * output.nbytes
             output.is_kept = _COUNTS and kept <= MOST_KEPT_BYTES
         self._number_of = {program.nodes[slot]: number for number, slot in enumerate(capture.outputs)}
-        self._set_states()
+        self._set_states(closed_over)
         # Weights from which something was computed before: as long as they are the same it stays.
         prologue = program.prologue if part is not program else None
         self._sources = [] if prologue is None else prologue.sources(replayed.replaced)
@@ -249,7 +250,7 @@ class FastCall:
         self._bases = [execute.base_buffer(t.uop).uid for t in tensors]
         self._are_apart = len(set(self._bases)) == len(self._bases)
 
-    def _set_states(self) -> None:
+    def _set_states(self, closed_over: Sequence[Tensor]) -> None:
         capture, places = self.capture, self.runner.places
         tracked: dict[int, _State] = {}
         alive: list[Tensor] = []
@@ -277,7 +278,7 @@ class FastCall:
         self._states = [state.tensor for state in tracked.values()]
         self._state_uids = [tensor.uop.uid for tensor in alive]
         self._state_bases = [execute.base_buffer(tensor.uop).uid for tensor in alive]
-        self._other_bases = [execute.base_buffer(t.uop).uid for t in self._guards.tensors if id(t) not in tracked]
+        self._other_bases = [execute.base_buffer(t.uop).uid for t in closed_over if id(t) not in tracked]
         if not {*self._state_bases, *self._other_bases}.isdisjoint(self._bases):
             raise UnfitError  # what is closed over is an argument too
         self._targets = {node: buffer_of(node) for node in owners}
@@ -371,7 +372,7 @@ class FastCall:
             return None
         if uids != self._uids and not self._move(tensors, uids):
             return None
-        if not self._guards.unchanged() or (self._targets and self._is_seen_elsewhere()):
+        if not self._unchanged() or (self._targets and self._is_seen_elsewhere()):
             return None
         return bound
 

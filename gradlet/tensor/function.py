@@ -226,7 +226,8 @@ class jit:
         # Threads that call at the same time have a runner each.
         others = [fast for fast in self._fast if fast.runner is not replayed.runner and not fast.is_stale]
         try:
-            fast = FastCall(capture, replayed, guards, arguments.tensors, signature_of(args, kwargs))
+            signature = signature_of(args, kwargs)
+            fast = FastCall(capture, replayed, guards.unchanged, guards.tensors, arguments.tensors, signature)
             self._fast = [fast, *others[: MAX_FAST - 1]]
         except UnfitError:
             self._fast = others
