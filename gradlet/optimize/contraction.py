@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
-from gradlet.ops.op import DOTS, AxisKind, Op
+from gradlet.ops.op import DOTS, AxisKind, Op, Opt, OptKind, PrefetchDetail
 from gradlet.optimize.analysis import MOST_APART, Access, KernelFacts, range_size, size_bound
 from gradlet.optimize.panels import plan_panels
 from gradlet.optimize.pixels import plan_pixels
@@ -18,6 +18,7 @@ from gradlet.optimize.tileshape import Need, Tile, choose_tile
 MAX_COPIES = 256  # multiply-adds written out in one loop body
 MIN_STRIPS = 4  # of a block: a tile's rows are read once for all of them
 FAR_ROWS = 4  # rows of a matrix that meet a vector at once, each a quarter of the matrix from the next
+AHEAD_BYTES = 2048  # how far before its use a row of narrow elements is asked for
 SMALL_RANGE = 5  # reduce ranges up to this size (filter taps) are written out
 SCATTER = 24  # multiply-adds of a lane that storing it by itself costs
 
@@ -166,6 +167,7 @@ def _lane_cost(
 def _plan_tile(facts: KernelFacts, plan: Plan, found: Contraction) -> None:
     along_reduce = found.vector in found.reduce.src[1:]
     if along_reduce and found.columns is None and found.rows is not None and _walk_far_rows(plan, found, found.rows):
+        _ask_ahead(facts, plan, found, found.rows)
         return
     alone = found.together == 1 and not along_reduce
     if alone and plan_pixels(facts, plan, found.reduce, found.vector, found.pixels, found.columns):
@@ -201,6 +203,18 @@ def _walk_far_rows(plan: Plan, found: Contraction, rows: UOp) -> bool:
     plan.vectorize(found.vector, 2 * lanes)
     plan.unroll_far(rows, FAR_ROWS)
     return True
+
+
+def _ask_ahead(facts: KernelFacts, plan: Plan, found: Contraction, rows: UOp) -> None:
+    """Narrow elements are converted, which takes as long as reading them: ask for them before they are due."""
+    for access in facts.accesses:
+        item = access.param.dtype.itemsize
+        if access.is_store or not {rows, found.vector} <= access.ranges or item >= found.reduce.dtype.itemsize:
+            continue
+        ahead = AHEAD_BYTES // (plan.widths[found.vector] * item)
+        detail = PrefetchDetail(access.param.arg.slot)
+        plan.opts.append(Opt(OptKind.PREFETCH, plan.number(found.vector), ahead, detail=detail))
+        return
 
 
 def _shape(plan: Plan, found: Contraction, along_reduce: bool) -> Tile:
