@@ -9,6 +9,7 @@ from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
 from gradlet.ops.op import DOTS, AxisKind, Op, Opt, OptKind, PrefetchDetail
 from gradlet.optimize.analysis import MOST_APART, Access, KernelFacts, range_size, size_bound
+from gradlet.optimize.deep import plan_deep
 from gradlet.optimize.panels import plan_panels
 from gradlet.optimize.pixels import plan_pixels
 from gradlet.optimize.plan import Plan
@@ -57,7 +58,7 @@ def tile(facts: KernelFacts, plan: Plan, parallel: bool = False) -> set[UOp]:
     found = _analyse(facts, plan, best)
     if found is None:
         return set()
-    if not plan_thin(facts, plan, found, parallel):
+    if not plan_thin(facts, plan, found, parallel) and not plan_deep(facts, plan, found):
         _plan_tile(facts, plan, found)
     return set(facts.ranges[best.src[0]])
 

@@ -23,6 +23,15 @@ from gradlet.target.target import Target
 MIN_DEPTH: Final = 8192
 # A part of fewer terms does not pay for its partial product.
 MIN_PART: Final = 128
+# Rows that are worth bringing a slice of the other factor near for.
+NEAR_ROWS: Final = 32
+# A slice is up to one part in so many of the second cache. Sums are read and written once for at least so many terms.
+SLICE_SHARE: Final = 8
+LEAST_SLICE: Final = 100
+# Terms that are written out.
+UNROLLED: Final = 4
+# Of a product that stays in the near cache, for each core: they end at about the same time.
+CORE_PARTS: Final = 2
 # Columns of a strip (`layout`) on machines with the widest vectors.
 STRIP: Final = 64
 
@@ -75,6 +84,18 @@ def _cut(node: UOp, target: Target) -> UOp | None:
     return mk(Op.REDUCE_AXES, node.dtype, (partial,), ReduceAxesArg(Op.ADD, (0,)))
 
 
+def stays_near(rows: int, columns: int, item: int, target: Target) -> bool:
+    """Whether the sums of a product wait in the near cache while slices of both factors go by (`optimize/deep`)."""
+    size, lanes = rows * columns * item, target.vector_bits // (8 * item)
+    return rows >= NEAR_ROWS and columns % lanes == 0 and size <= min(target.l1_bytes, target.l2_bytes // 3)
+
+
+def slice_depth(depth: int, columns: int, item: int, target: Target) -> int:
+    """Terms of such a sum in a slice: as many as are near when the next tile needs them; 0 where they do not divide."""
+    most = min(target.l2_bytes // (SLICE_SHARE * columns * item), depth // 2)
+    return next((n for n in range(most - most % UNROLLED, LEAST_SLICE - 1, -UNROLLED) if depth % n == 0), 0)
+
+
 def _parts(rows: int, columns: int, depth: int, target: Target) -> int | None:
     """In how many parts: a part's columns fit a third of the second cache, and the partial products are few bytes.
 
@@ -82,6 +103,12 @@ def _parts(rows: int, columns: int, depth: int, target: Target) -> int | None:
     """
     most = target.l2_bytes // 3 // (4 * columns)
     operands = (rows + columns) * depth
+    if stays_near(rows, columns, 4, target):
+        # As many parts as keep the cores busy: each goes on in slices.
+        wanted = range(CORE_PARTS * target.cores, depth // MIN_PART + 1)
+        parts = next((n for n in wanted if depth % n == 0 and slice_depth(depth // n, columns, 4, target)), 0)
+        if parts and 2 * parts * rows * columns <= operands:
+            return parts
     for multiple in (STRIP, 1):
         for parts in range(2, depth // MIN_PART + 1):
             if depth % (parts * multiple) == 0 and depth // parts <= most:

@@ -171,4 +171,6 @@ def test_rows_that_meet_a_vector_are_far_apart(m: int, k: int, narrow: bool) -> 
     opts = heuristic.choose(kernel.sink, AVX2)
     far = [o for o in opts if o.kind is OptKind.SPLIT and o.axis == 0]
     assert [o.amount for o in far] == ([-(-m // 4)] if m >= 16 and k >= 32 else [])
+    ahead = [o.amount for o in opts if o.kind is OptKind.PREFETCH]
+    assert ahead == ([2048 // 16] if far and narrow else []), "bytes of narrow rows are converted, and asked for before"
     check_linear(kernel, AVX2)
