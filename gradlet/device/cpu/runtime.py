@@ -9,7 +9,6 @@ from typing import Any
 from gradlet.base import events
 from gradlet.device.common import llvm
 from gradlet.device.common.hostmemory import HostAllocator
-from gradlet.device.cpu import pool
 from gradlet.device.cpu.graph import CpuGraph
 from gradlet.device.cpu.image import MAGIC, image_of
 from gradlet.device.cpu.jit import Loaded, load
@@ -33,6 +32,7 @@ class CpuBackend:
     interprets = False
     measurable = True
     recalls = True
+    graphs = True
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -90,11 +90,6 @@ class CpuBackend:
             return None
         plan = plan_from(fields)
         return CpuProgram(link(code, plan), plan)
-
-    @property
-    def graphs(self) -> bool:
-        """Whether launches can be run as one: where there is a pool, whose code walks them."""
-        return pool.is_supported()
 
     def graph(self, launches: Sequence[GraphLaunch], words: int) -> CpuGraph:
         """Launches that run as one native call."""

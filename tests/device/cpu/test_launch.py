@@ -10,7 +10,7 @@ import pytest
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.base.settings import scope
-from gradlet.device.cpu import launching, runtime
+from gradlet.device.cpu import launching
 from gradlet.engine.compile import build_kernel
 from gradlet.ops.op import BodyUse
 from gradlet.runtime.buffer import Buffer
@@ -77,7 +77,7 @@ def test_a_launch_is_one_native_call(monkeypatch: pytest.MonkeyPatch) -> None:
     case = launches.sum_with_tail(4_000_000, 512)
     with scope(NUM_THREADS=2):
         kernel = build_kernel(case.sink, "CPU")
-        pool = runtime.pool.pool_of(2)
+        pool = launching.pool.pool_of(2)
         calls: list[int] = []
         run = pool.run_stages
         monkeypatch.setattr(pool, "run_stages", lambda address: (calls.append(address), run(address)))
@@ -91,7 +91,7 @@ def test_small_launches_stay_on_the_calling_thread(monkeypatch: pytest.MonkeyPat
     case = launches.chain()
     with scope(NUM_THREADS=2):
         kernel = build_kernel(case.sink, "CPU")
-        monkeypatch.setattr(runtime.pool, "pool_of", lambda threads: pytest.fail("the pool was asked"))
+        monkeypatch.setattr(launching.pool, "pool_of", lambda threads: pytest.fail("the pool was asked"))
         buffers = memory(case)
         kernel.run(buffers, (), False)
     launches.compare(case, contents(case, buffers))
