@@ -25,6 +25,7 @@ COMMANDS: dict[str, Command] = {
     "doctor": Command("what this machine offers, what is missing, and the command that installs it", False),
     "passes": Command("the compiler's pass lists, in the order they run"),
     "schedule": Command("run a script and print its schedules: launches, prices, and why neighbours are not merged"),
+    "flame": Command("run a script and draw where Python's time goes, function by function"),
     "cache": Command("the kernel cache on disk: statistics, clear"),
     "bench": Command("how to measure gradlet beside torch and tinygrad"),
 }
