@@ -102,7 +102,7 @@ def sampled(root: Box) -> Iterator[None]:
         stack.reverse()
         # What started the script is of no interest.
         first = next((i for i, (_, file) in enumerate(stack) if file == runner), -1)
-        root.add([place for place in stack[first + 1 :] if not place[1].startswith("<frozen")])
+        root.add([place for place in stack[first + 1 :] if place[1] != __file__ and not place[1].startswith("<frozen")])
 
     before = signal.signal(signal.SIGPROF, look)
     signal.setitimer(signal.ITIMER_PROF, INTERVAL, INTERVAL)
