@@ -18,10 +18,13 @@ from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
-from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AcrossArg, AxisKind, BarrierArg, Op, SpecialArg, identity_element
+from gradlet.graph.node import UOp, mk, toposort
+from gradlet.graph.rewrite import rewrite
+from gradlet.ops.op import AcrossArg, AxisKind, BarrierArg, CopyArg, Op, SpecialArg, WaitArg, identity_element
 from gradlet.optimize.analysis import CLOSING, affine, closed_by, kernel_order, nesting_order, range_size, ranges_in
+from gradlet.rules.sets import INDEX_MATH
 
+_ROOTS: Final = frozenset({Op.STORE, Op.UPDATE, Op.RANGE, Op.END, Op.ACC})
 _KEPT: Final = frozenset({Op.STORE, Op.UPDATE, Op.RANGE, Op.END, Op.BARRIER})  # never the same as one before
 WARP: Final = 32
 
@@ -124,12 +127,36 @@ def to_lanes(sink: UOp, uops: Sequence[UOp]) -> tuple[tuple[UOp, ...], Lanes]:
         uops: its nodes in order.
     """
     lanes = number_lanes(sink)
-    return tuple(_Lanes(lanes, uops, _filling(sink, lanes)).run()), lanes
+    ahead = _ahead(uops)
+    return tuple(_Lanes(lanes, uops, _filling(sink, lanes, ahead), ahead).run()), lanes
 
 
-def _filling(sink: UOp, lanes: Lanes) -> list[frozenset[UOp]]:
+class _Ahead(NamedTuple):
+    """Arrays with several buffers that a loop fills ahead: the stores, the arrays, how many buffers."""
+
+    stores: list[UOp]
+    arrays: frozenset[UOp]
+    buffers: int
+
+
+def _ahead(uops: Sequence[UOp]) -> dict[UOp, _Ahead]:
+    """For every loop whose iterations use buffers in turn, what fills them."""
+    units = [n for n in uops if n.op is Op.WGMMA and n.src[3].op is Op.MOD]
+    found: dict[UOp, _Ahead] = {}
+    for unit in units:
+        loop, buffers = unit.src[3].src[0], int(unit.src[3].src[1].arg)
+        arrays = frozenset(unit.src[:2])
+        stores = [n for n in uops if n.op is Op.STORE and n.src[0].src[0] in arrays]
+        plain = all(s.src[1].op is Op.LOAD and s.src[1].src[0].src[0].op is Op.PARAM for s in stores)
+        if loop.op is Op.RANGE and plain and range_size(loop) is not None:
+            found[loop] = _Ahead(stores, arrays, buffers)
+    return found
+
+
+def _filling(sink: UOp, lanes: Lanes, ahead: dict[UOp, _Ahead]) -> list[frozenset[UOp]]:
     """For each array that lanes fill together, the ranges of its stores."""
-    after = [n for n in kernel_order(sink) if n.op is Op.AFTER]
+    apart = {array for found in ahead.values() for array in found.arrays}
+    after = [n for n in kernel_order(sink) if n.op is Op.AFTER and n.src[0] not in apart]
     return [frozenset(closed_by(n)) for n in after if not lanes.shared.isdisjoint(n.src)]
 
 
@@ -144,8 +171,14 @@ class _Scope:
 class _Lanes:
     """Rebuilds a program: lane numbers for ranges, and each value once where lanes made two the same."""
 
-    def __init__(self, lanes: Lanes, uops: Sequence[UOp], filling: list[frozenset[UOp]]) -> None:
-        self.lanes, self.uops = lanes, uops
+    def __init__(
+        self, lanes: Lanes, uops: Sequence[UOp], filling: list[frozenset[UOp]], ahead: dict[UOp, _Ahead]
+    ) -> None:
+        self.lanes, self.uops, self.ahead = lanes, uops, ahead
+        # What only copies that are made ahead need is not computed where they stood.
+        skipped = {s for found in ahead.values() for s in found.stores}
+        kept = [n for n in uops if n.op in _ROOTS and n not in skipped]
+        self.live = set(toposort(kept)) if ahead else None
         self.result: list[UOp] = []
         self.new: dict[UOp, UOp] = {}
         self.scopes: list[_Scope] = [_Scope(None)]
@@ -196,7 +229,7 @@ class _Lanes:
                 self.new[node] = self.new.get(node.src[0], node.src[0])
             elif node.op is Op.UPDATE and self._crosses(node.src[0]):
                 self._across(node)
-            elif node not in self.combined:
+            elif node not in self.combined and (self.live is None or node in self.live):
                 self._node(node)
         return self.result
 
@@ -248,12 +281,43 @@ class _Lanes:
             self._barrier()
         if node.arg.kind is AxisKind.THREAD:
             return
+        found = self.ahead.get(node)
+        if found is not None:
+            for i in range(found.buffers - 1):
+                self._copy(found, node, UOp.const(dtypes.index, i), None if i < (range_size(node) or 0) else False)
         rebuilt = self.new[node] = self._rebuilt(node)
         self.result.append(rebuilt)
+        if found is not None:
+            self.scopes.append(_Scope(node))
+            self._keep_ahead(found, node)
+            return
         if node.arg.kind is not AxisKind.PARALLEL:
             self.scopes.append(_Scope(node))
             # What the iteration before read is overwritten.
             self.read = self.read or (node in self.fills and node in self.reads)
+
+    def _keep_ahead(self, found: _Ahead, loop: UOp) -> None:
+        """What this iteration uses has arrived for all lanes, and none of them uses the buffer that is filled next."""
+        self.result.append(mk(Op.WAIT, dtypes.void, (), WaitArg(self.barriers, found.buffers - 2)))
+        self._barrier()
+        later = self.new[loop] + (found.buffers - 1)
+        self._copy(found, loop, later, self.new[loop] + (found.buffers - 1) < int(loop.src[0].arg))
+
+    def _copy(self, found: _Ahead, loop: UOp, at: UOp, guard: UOp | bool | None) -> None:
+        """Begin the copies of one iteration. A guard of False: there is no such iteration."""
+        place = {**self.new, loop: at}
+        for store in found.stores if guard is not False else ():
+            near, far = store.src[0].substitute(place), store.src[1].src[0].substitute(place)
+            count = store.src[1].dtype.count
+            if isinstance(guard, UOp):
+                wide = mk(Op.VECTORIZE, dtypes.bool.vec(count), (guard,) * count) if count > 1 else guard
+                both = far.src[2] & wide if len(far.src) > 2 else wide
+                far = mk(Op.INDEX, far.dtype, (*far.src[:2], both))
+            copy = rewrite(mk(Op.COPY_ASYNC, dtypes.void, (near, far), CopyArg(count)), INDEX_MATH)
+            for part in copy.toposort():
+                if part.op is not Op.RANGE:
+                    self._emit(part)
+        self.result.append(mk(Op.COMMIT, dtypes.void, (), BarrierArg(len(self.result))))
 
     def _end(self, node: UOp) -> None:
         loop = node.src[0]

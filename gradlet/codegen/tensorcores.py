@@ -39,7 +39,9 @@ def _product(node: UOp, tiles: Tiles, detail: TensorizeDetail, by_number: dict[i
     dtype = dtypes.float32.vec(columns // 2)
     arg = WgmmaArg(16 * int(warps.src[0].arg), columns, tiles.depth, tiles.first_across, tiles.second_across)
     start = UOp.const(dtype, 0.0)
-    value = mk(Op.WGMMA, dtype, (tiles.first, tiles.second, warps, start), arg)
     rest = [r for r in node.src[1:] if r.arg.kind is not AxisKind.TENSOR]
+    buffers = int(tiles.first.src[0].arg.size) // (arg.rows * arg.depth)
+    buffer = rest[0] % buffers if buffers > 1 else UOp.const(dtypes.index, 0)
+    value = mk(Op.WGMMA, dtype, (tiles.first, tiles.second, warps, buffer, start), arg)
     total = mk(Op.REDUCE, dtype, (value, *rest), ReduceArg(Op.ADD))
     return mk(Op.PICK, dtypes.float32, (total, groups * 4 + halves * 2 + pair))

@@ -571,7 +571,7 @@ def _pick(node: UOp, stage: Stage) -> None:
 def _wgmma(node: UOp, stage: Stage) -> None:
     memory = (Op.LOCAL, Op.AFTER) if stage is Stage.KERNEL else (Op.LOCAL,)
     _need(all(s.op in memory for s in node.src[:2]), "the factors are arrays")
-    _need(node.dtype is node.src[3].dtype, "the result has the type of what it starts from")
+    _need(node.dtype is node.src[4].dtype, "the result has the type of what it starts from")
 
 
 _FLOAT_FUNCTIONS: Final = (Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS)
@@ -596,7 +596,7 @@ _CHECKS: Final[dict[Op, Check]] = {
     Op.LOCAL: _local, Op.AFTER: _after,
     Op.SINK: _sink, Op.VECTORIZE: _vectorize, Op.EXTRACT: _extract, Op.REDUCE_LANES: _reduce_lanes,
     Op.ACC: _acc, Op.UPDATE: _update, Op.END: _end, Op.SPECIAL: _special,
-    Op.ACROSS: _same_dtype, Op.BARRIER: _void,
+    Op.ACROSS: _same_dtype, Op.BARRIER: _void, Op.COPY_ASYNC: _void, Op.COMMIT: _void, Op.WAIT: _void,
     Op.PICK: _pick, Op.WGMMA: _wgmma,
 }  # fmt: skip
 

@@ -99,6 +99,9 @@ class Op(IntEnum):
     BARRIER = 101
     PICK = 102
     WGMMA = 103
+    COPY_ASYNC = 104
+    COMMIT = 105
+    WAIT = 106
     # tensor operations whose iterations depend on one another
     SCAN = 62
     MERGE = 63
@@ -347,6 +350,19 @@ class BarrierArg(NamedTuple):
     number: int
 
 
+class CopyArg(NamedTuple):
+    """COPY_ASYNC: how many elements."""
+
+    count: int
+
+
+class WaitArg(NamedTuple):
+    """WAIT: its number inside the kernel, and how many groups of copies may still be on their way."""
+
+    number: int
+    pending: int
+
+
 class WgmmaArg(NamedTuple):
     """WGMMA: size of the tile, and how the factors lie in shared memory.
 
@@ -409,6 +425,7 @@ class StageDetail(NamedTuple):
         converted: whether the load's conversion to another type happens on the way into the copy.
         transpose: side of the blocks that the copy turns in registers, where its rows lie across those in memory.
         swizzle: rows of 128 bytes whose pieces of 16 are exchanged by row, as matrix units of a GPU read them.
+        buffers: arrays that iterations use in turn, so that lanes of a GPU copy some iterations ahead.
     """
 
     slot: int
@@ -418,6 +435,7 @@ class StageDetail(NamedTuple):
     converted: bool = False
     transpose: int = 0
     swizzle: bool = False
+    buffers: int = 1
 
 
 class AccumulateDetail(NamedTuple):
@@ -635,8 +653,11 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.SPECIAL: OpInfo(0, (K, L), SpecialArg, "GPU index register, dtype index"),
     Op.ACROSS: OpInfo(1, (L,), AcrossArg, "(value): combined over some lanes of a workgroup, for each of them"),
     Op.PICK: OpInfo(2, (K,), None, "(vector, number): the lane, whose number is a constant once ranges are copies"),
-    Op.WGMMA: OpInfo(4, (K, L), WgmmaArg, "(first, second, warp, start): a lane's part of start plus the product of "
+    Op.WGMMA: OpInfo(5, (K, L), WgmmaArg, "(first, second, warp, buffer, start): a lane's part of start plus the product of "
                      "two tiles in shared memory, which the matrix unit of its warps computes"),
+    Op.COPY_ASYNC: OpInfo(2, (L,), CopyArg, "(index of an array, index of memory): begin to copy, zeros for a false guard"),
+    Op.COMMIT: OpInfo(0, (L,), BarrierArg, "the copies begun since the last one are a group"),
+    Op.WAIT: OpInfo(0, (L,), WaitArg, "wait until all groups of copies but the last few have arrived"),
     Op.BARRIER: OpInfo(0, (L,), BarrierArg, "the lanes of a workgroup wait here for each other, dtype void"),
     Op.CARRY: OpInfo(None, (K,), AccArg, "(start, row, *ordered ranges): what NEXT gave in the iteration before, start "
                      "in the first; the row number tells apart what is carried in rows that run side by side"),

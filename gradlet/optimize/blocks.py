@@ -19,6 +19,7 @@ NEAR: Final = 4  # rows or columns of a lane that lie side by side
 SHORT: Final = 16  # fewer sums than this are not worth blocks
 TENSOR_BLOCK: Final = 128  # rows and columns of a block that two warpgroups multiply
 TENSOR_DEPTH: Final = 64
+AHEAD: Final = 3  # buffers of every factor
 DEPTH: Final = 16  # elements of the sums that a copy has
 # Rows and columns of a block, the largest first: reuse against workgroups.
 BLOCKS: Final = ((128, 128), (128, 64), (64, 128), (64, 64))
@@ -167,7 +168,9 @@ def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
     for load in (found.first, found.second):
         access = next(a for a in loads if a.node is load)
         which = [a.node for a in loads if a.slot == access.slot].index(load)
-        opts.opts.append(Opt(OptKind.STAGE, outer, 0, detail=StageDetail(access.slot or 0, which, swizzle=True)))
+        opts.opts.append(
+            Opt(OptKind.STAGE, outer, 0, detail=StageDetail(access.slot or 0, which, swizzle=True, buffers=AHEAD))
+        )
     opts.opts.append(Opt(OptKind.TENSORIZE, inner, 0, detail=TensorizeDetail(warps, halves, groups, pair)))
     return opts.opts
 

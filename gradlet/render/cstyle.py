@@ -46,7 +46,7 @@ class CKernel:
             Op.STORE: self._store, Op.VECTORIZE: self._vectorize, Op.EXTRACT: self._extract,
             Op.REDUCE_LANES: self._reduce_lanes, Op.SHUFFLE: self._shuffle, Op.PREFETCH: self._prefetch,
             Op.ACROSS: self._across, Op.BARRIER: self._barrier,
-            Op.WGMMA: self._wgmma,
+            Op.WGMMA: self._wgmma, Op.COPY_ASYNC: self._copy_async, Op.COMMIT: self._commit, Op.WAIT: self._wait,
         }  # fmt: skip
 
     def body(self) -> list[str]:
@@ -89,6 +89,15 @@ class CKernel:
 
     def _barrier(self, node: UOp) -> None:
         raise RenderError(f"{self.target.name} has no workgroups whose lanes wait for each other")
+
+    def _copy_async(self, node: UOp) -> None:
+        raise RenderError(f"{self.target.name} does not copy by itself")
+
+    def _commit(self, node: UOp) -> None:
+        raise RenderError(f"{self.target.name} does not copy by itself")
+
+    def _wait(self, node: UOp) -> None:
+        raise RenderError(f"{self.target.name} does not copy by itself")
 
     def _wgmma(self, node: UOp) -> None:
         raise RenderError(f"{self.target.name} has no matrix units")

@@ -13,7 +13,7 @@ from typing import Final
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import RenderError
 from gradlet.base.floatformat import FloatFormat
-from gradlet.graph.node import UOp
+from gradlet.graph.node import UOp, mk
 from gradlet.graph.program import AnyProgram, LinearProgram
 from gradlet.ops.op import AxisKind, Op
 from gradlet.optimize.analysis import is_fixed, size_bound
@@ -72,6 +72,14 @@ inline_ float min_float(float x, float y) {
   float z;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
   return z;
+}
+inline_ void copy_ahead(void* to, const void* from, int count) {
+  const u32 address = (u32)__cvta_generic_to_shared(to);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(count) : "memory");
+}
+inline_ void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int pending> inline_ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 template <class T> inline_ T from_lane(T x, int distance) { return __shfl_xor_sync(0xffffffffu, x, distance); }
 """
@@ -261,9 +269,31 @@ class _Kernel(CKernel):
             self.line("stores_seen_by_units();")
         self.line("__syncthreads();")
 
+    def _copy_async(self, node: UOp) -> None:
+        """One instruction where the elements are one access with one guard; else a load and a store."""
+        near, far = node.src
+        count, dtype = node.arg.count, near.dtype
+        gates = self._gates(far, count)
+        array, memory = self.value(near.src[0])[0], self.value(far.src[0])[0]
+        whole = count * dtype.itemsize == 16 and len(set(gates)) < 2
+        if whole and self.access_width(near, count) == count == self.access_width(far, count):
+            guard = f"{gates[0]} ? 16 : 0" if gates else "16"
+            self.line(f"copy_ahead({array} + {self._place(near)}, {memory} + {self._place(far)}, {guard});")
+            return
+        zeros = (UOp.const(dtype.vec(count), 0),) if gates else ()
+        load = mk(Op.LOAD, dtype.vec(count), (far, *zeros))
+        self._load(load)
+        self._store(mk(Op.STORE, dtypes.void, (near, load)))
+
+    def _commit(self, node: UOp) -> None:
+        self.line("end_of_copies();")
+
+    def _wait(self, node: UOp) -> None:
+        self.line(f"wait_for_copies<{node.arg.pending}>();")
+
     def _wgmma(self, node: UOp) -> None:
         """The accumulator is changed where it is: its variables are the result."""
-        first, second, warps, start = node.src
+        first, second, warps, buffer, start = node.src
         arg = node.arg
         kind = "bf16" if first.dtype is dtypes.bfloat16 else "f16"
         unit = (arg.columns, kind, arg.first_across, arg.second_across)
@@ -272,9 +302,13 @@ class _Kernel(CKernel):
         if not self.changing.issuperset(registers):
             raise RenderError(f"kernel {self.program.name}: a matrix unit adds to registers that are kept")
         group = self.value(warps)[0]
-        tile = f"{self.value(first)[0]} + {group} / 4 * {64 * 64}"
+        places = [self.value(first)[0], self.value(second)[0]]
+        if buffer.op is not Op.CONST:
+            number = self.value(buffer)[0]
+            sizes = [arg.rows * arg.depth, arg.columns * arg.depth]
+            places = [f"{place} + {number} * {size}" for place, size in zip(places, sizes)]
         name = wgmma_name(*unit)[0]
-        self.line(f"{name}({', '.join(registers)}, {tile}, {self.value(second)[0]});")
+        self.line(f"{name}({', '.join(registers)}, {places[0]} + {group} / 4 * {64 * 64}, {places[1]});")
         self.values[node] = registers
 
     def _across(self, node: UOp) -> None:

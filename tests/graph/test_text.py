@@ -56,6 +56,8 @@ ARGS = {
     ops.SpecialArg: st.builds(ops.SpecialArg, NAME, st.integers(0, 99)),
     ops.AcrossArg: st.builds(ops.AcrossArg, REDUCER, st.integers(1, 64), st.integers(1, 64)),
     ops.WgmmaArg: st.builds(ops.WgmmaArg, *[st.integers(1, 256)] * 3, st.booleans(), st.booleans()),
+    ops.CopyArg: st.builds(ops.CopyArg, st.integers(1, 16)),
+    ops.WaitArg: st.builds(ops.WaitArg, st.integers(0, 9), st.integers(0, 9)),
     ops.BarrierArg: st.builds(ops.BarrierArg, st.integers(0, 99)),
     ops.KernelArg: st.builds(ops.KernelArg, NAME, st.none() | st.lists(OPT, max_size=3).map(tuple)),
 }

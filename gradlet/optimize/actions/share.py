@@ -23,13 +23,16 @@ PIECE: Final = 8  # in 16 bytes
 
 
 def shared_by_lanes(
-    facts: KernelFacts, opt: Opt, target: Target, value: UOp, inside: list[UOp], detail: StageDetail
+    facts: KernelFacts, loop: UOp, opt: Opt, target: Target, value: UOp, inside: list[UOp], detail: StageDetail
 ) -> UOp:  # fmt: skip
     """The kernel with a value copied by all lanes, into an array with an axis for each of these ranges, and loaded."""
     sizes = [range_size(r) or 0 for r in inside]
     elements = math.prod(sizes) if detail.swizzle else sizes[0] * (math.prod(sizes[1:]) + detail.pad)
+    buffers = detail.buffers
+    if buffers < 1 or (buffers > 1 and loop.arg.kind is not AxisKind.REDUCE):
+        raise refusal(opt, "a loop of a sum uses several buffers in turn; choose buffers=1")
     used = sum(n.arg.size * n.dtype.itemsize for n in facts.order if n.op is Op.LOCAL)
-    if used + elements * value.dtype.itemsize > target.shared_bytes:
+    if used + buffers * elements * value.dtype.itemsize > target.shared_bytes:
         raise refusal(opt, f"lanes share {target.shared_bytes} bytes, {used} of them are taken; choose smaller tiles")
     lanes = 1
     copying = {r for n in facts.order if n.op is Op.AFTER for r in n.src[1:]}
@@ -61,7 +64,7 @@ def shared_by_lanes(
             ranges.append(make_range(UOp.const(dtypes.index, count), number + len(ranges), kind))
             place = place * count + ranges[-1]
     at = _coordinates(walk, place)
-    local = mk(Op.LOCAL, value.dtype, (), LocalArg(_next_local(facts), elements))
+    local = mk(Op.LOCAL, value.dtype, (), LocalArg(_next_local(facts), buffers * elements))
     copy = value.substitute(at)
     own = {r: r for r in inside}
     if detail.swizzle:
@@ -71,6 +74,9 @@ def shared_by_lanes(
             stored_at = rows.piece(place // PIECE) + ranges[-1]
     else:
         stored_at, used_at = _element(inside, at, detail.pad), _element(inside, own, detail.pad)
+    if buffers > 1:
+        buffer = loop % buffers * elements
+        stored_at, used_at = buffer + stored_at, buffer + used_at
     stored = mk(Op.STORE, dtypes.void, (mk(Op.INDEX, value.dtype, (local, stored_at)), copy))
     filled = make_after(value.dtype, (local, stored, *ranges))
     use = mk(Op.LOAD, value.dtype, (mk(Op.INDEX, value.dtype, (filled, used_at)),))

@@ -43,7 +43,7 @@ def stage(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     if target.warp > 1:
         if detail.transpose:
             raise refusal(opt, "lanes write a copy in any order as it is; leave transpose out")
-        return shared_by_lanes(facts, opt, target, value, inside, detail)
+        return shared_by_lanes(facts, loop, opt, target, value, inside, detail)
     transposed = _transposed(facts, opt, detail, value, inside) if detail.transpose else {}
     return copied(facts, opt, target, value, inside, detail.pad, transposed)
 

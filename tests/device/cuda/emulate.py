@@ -100,6 +100,12 @@ inline_ unsigned short bfloat16_of_float(float x) {
 }
 inline_ float max_float(float x, float y) { return x > y || x != x ? x : y; }
 inline_ float min_float(float x, float y) { return x < y || x != x ? x : y; }
+inline_ void copy_ahead(void* to, const void* from, int count) {
+  if (count) memcpy(to, from, 16);
+  else memset(to, 0, 16);
+}
+inline_ void end_of_copies() {}
+template <int pending> inline_ void wait_for_copies() {}
 template <class T> inline_ T from_lane(T x, int distance) {
   const u32 me = threadIdx.x;
   memcpy(mailbox[me], &x, sizeof x);
