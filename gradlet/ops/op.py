@@ -353,7 +353,7 @@ class BarrierArg(NamedTuple):
 class CopyArg(NamedTuple):
     """COPY_ASYNC: how many elements."""
 
-    count: int
+    elements: int
 
 
 class WaitArg(NamedTuple):
@@ -653,9 +653,9 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.SPECIAL: OpInfo(0, (K, L), SpecialArg, "GPU index register, dtype index"),
     Op.ACROSS: OpInfo(1, (L,), AcrossArg, "(value): combined over some lanes of a workgroup, for each of them"),
     Op.PICK: OpInfo(2, (K,), None, "(vector, number): the lane, whose number is a constant once ranges are copies"),
-    Op.WGMMA: OpInfo(5, (K, L), WgmmaArg, "(first, second, warp, buffer, start): a lane's part of start plus the product of "
-                     "two tiles in shared memory, which the matrix unit of its warps computes"),
-    Op.COPY_ASYNC: OpInfo(2, (L,), CopyArg, "(index of an array, index of memory): begin to copy, zeros for a false guard"),
+    Op.WGMMA: OpInfo(5, (K, L), WgmmaArg, "(first, second, warp, buffer, start): a lane's part of start plus the product "
+                     "of two tiles in shared memory, which the matrix unit of its warps computes"),
+    Op.COPY_ASYNC: OpInfo(2, (L,), CopyArg, "(array index, memory index): begin to copy, zeros for a false guard"),
     Op.COMMIT: OpInfo(0, (L,), BarrierArg, "the copies begun since the last one are a group"),
     Op.WAIT: OpInfo(0, (L,), WaitArg, "wait until all groups of copies but the last few have arrived"),
     Op.BARRIER: OpInfo(0, (L,), BarrierArg, "the lanes of a workgroup wait here for each other, dtype void"),

@@ -272,7 +272,7 @@ class _Kernel(CKernel):
     def _copy_async(self, node: UOp) -> None:
         """One instruction where the elements are one access with one guard; else a load and a store."""
         near, far = node.src
-        count, dtype = node.arg.count, near.dtype
+        count, dtype = node.arg.elements, near.dtype
         gates = self._gates(far, count)
         array, memory = self.value(near.src[0])[0], self.value(far.src[0])[0]
         whole = count * dtype.itemsize == 16 and len(set(gates)) < 2

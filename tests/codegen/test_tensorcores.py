@@ -46,8 +46,11 @@ def test_a_product_is_one_instruction_a_step(value: object, ways: tuple[bool, bo
     found = lower(kernel(value()), SM_90)  # type: ignore[operator]
     assert units(found) == [WgmmaArg(128, 128, 64, *ways)]
     assert found.threads == 256 and found.lanes == ((1, 4), (4, 8), (32, 8))
-    assert sum(n.op is Op.BARRIER for n in found.uops) == 2
-    assert sum(n.arg.size * 2 for n in found.uops if n.op is Op.LOCAL) == 2 * 128 * 64 * 2
+    assert sum(n.op is Op.BARRIER for n in found.uops) == 1
+    assert sum(n.arg.size * 2 for n in found.uops if n.op is Op.LOCAL) == 3 * 2 * 128 * 64 * 2
+    # Two steps before the loop, one in each iteration; every lane copies 4 pieces of 16 bytes of each factor.
+    assert sum(n.op is Op.COPY_ASYNC for n in found.uops) == 3 * 8
+    assert [n.arg.pending for n in found.uops if n.op is Op.WAIT] == [1]
 
 
 def test_without_matrix_units_the_same_schedule_is_loops() -> None:
