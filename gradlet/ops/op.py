@@ -653,7 +653,7 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.SPECIAL: OpInfo(0, (K, L), SpecialArg, "GPU index register, dtype index"),
     Op.ACROSS: OpInfo(1, (L,), AcrossArg, "(value): combined over some lanes of a workgroup, for each of them"),
     Op.PICK: OpInfo(2, (K,), None, "(vector, number): the lane, whose number is a constant once ranges are copies"),
-    Op.WGMMA: OpInfo(5, (K, L), WgmmaArg, "(first, second, warp, buffer, start): a lane's part of start plus the product "
+    Op.WGMMA: OpInfo(5, (K, L), WgmmaArg, "(first, second, warp, buffer, start): of one lane: start plus the product "
                      "of two tiles in shared memory, which the matrix unit of its warps computes"),
     Op.COPY_ASYNC: OpInfo(2, (L,), CopyArg, "(array index, memory index): begin to copy, zeros for a false guard"),
     Op.COMMIT: OpInfo(0, (L,), BarrierArg, "the copies begun since the last one are a group"),
