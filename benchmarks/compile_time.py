@@ -7,7 +7,8 @@ python benchmarks/compile_time.py --growth 8,16,32,64,128             LLaMA of s
 
 Seconds are processor time of the process and its children, on one core; `wall` is what a clock shows. `cold` has an
 empty cache on disk, `warm` what the cold process left there; `cold 2+` may use all cores, so that LLVM works beside
-Python. jax: tracing, then XLA for one CPU. tinygrad: its schedule alone.
+Python. `counts` is a cold process whose rewrites are counted: nodes made, nodes that a rule set was shown, matchers
+called, and those of them that rewrote their node. jax: tracing, then XLA for one CPU. tinygrad: its schedule alone.
 """
 
 from __future__ import annotations
@@ -255,6 +256,46 @@ def measure_gradlet(model: Model) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def counted() -> Iterator[dict[str, int]]:
+    """What the rewrites inside do, in numbers that are the same on every machine; counting takes time itself."""
+    from gradlet.graph import matcher, node, rewrite
+
+    found = {"nodes made": -node._next_uid(), "visits": 0, "matches tried": 0, "matches hit": 0}
+    write, collect = matcher.SourceWriter.compile, rewrite._collect
+
+    def compile_counted(self: Any, *arguments: Any, **named: Any) -> Any:
+        function = write(self, *arguments, **named)
+
+        def tried(node: Any, context: Any) -> Any:
+            found["matches tried"] += 1
+            result = function(node, context)
+            found["matches hit"] += result is not None
+            return result
+
+        return tried
+
+    def collect_counted(*arguments: Any) -> Any:
+        nodes = collect(*arguments)
+        found["visits"] += len(nodes)
+        return nodes
+
+    matcher.SourceWriter.compile = compile_counted  # type: ignore[method-assign]
+    rewrite._collect = collect_counted
+    try:
+        yield found
+    finally:
+        matcher.SourceWriter.compile, rewrite._collect = write, collect  # type: ignore[method-assign]
+        found["nodes made"] += node._next_uid()
+
+
+def measure_counts(model: Model) -> dict[str, Any]:
+    """gradlet with its work counted; the seconds are no figures."""
+    with counted() as found:
+        result = measure_gradlet(model)
+    return {**result, "counts": {**result["counts"], **found}}
+
+
 def measure_tinygrad(model: Model) -> dict[str, Any]:
     """Graph, gradient and schedule."""
     clock = Clock()
@@ -294,6 +335,8 @@ def measure(framework: str, name: str, shapes: Sequence[Shape]) -> dict[str, Any
     model = model_of(name)
     if framework == "jax":
         found = measure_jax(model, shapes)
+    elif framework == "counts":
+        found = measure_counts(model)
     else:
         found = measure_gradlet(model) if framework == "gradlet" else measure_tinygrad(model)
     return {**found, "peak": peak_memory()}
@@ -357,11 +400,11 @@ def row(name: str, peers: str | None, rounds: int) -> list[str]:
     for _ in range(rounds):
         with tempfile.TemporaryDirectory(prefix="bench-cache-") as cache:
             plan = [(label, "gradlet", sys.executable) for label in ("cold", "warm", ALL)]
+            plan.append(("counts", "counts", sys.executable))
             plan += [(peer, peer, peers) for peer in ("jax", "tinygrad") if peers]  # type: ignore[misc]
             for label, framework, python in plan:
-                found = child(
-                    python, framework, name, f"{cache}/{label}" if label == ALL else cache, shapes, label == ALL
-                )
+                own = cache if label in ("cold", "warm") else f"{cache}/{label}"
+                found = child(python, framework, name, own, shapes, label == ALL)
                 if isinstance(found, str):
                     failures.append(f"  {label}: {found}")
                 else:
@@ -382,6 +425,9 @@ def text_of(runs: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
             total = sum(seconds for step, seconds in middle.items() if step != "import")
             parts = ", ".join(f"{step} {seconds:.2f}" for step, seconds in middle.items() if step != "import")
         counts = ", ".join(f"{number} {what}" for what, number in found[0]["counts"].items())
+        if label == "counts":
+            yield f"  {label:9} {counts}"
+            continue
         peak = statistics.median(one["peak"] for one in found) / 1e6
         wall = statistics.median(one["wall"] for one in found)
         yield f"  {label:9} {total:8.2f} s, wall {wall:.2f}  ({parts})  {peak:.0f} MB  {counts}"

@@ -195,7 +195,8 @@ def _row_reduce(facts: KernelFacts, plan: Plan, reduce: UOp, loop: UOp, loads: i
 def _vectorize_outputs(facts: KernelFacts, plan: Plan, busy: set[UOp]) -> None:
     """Lanes and copies along the output range that is contiguous in most accesses."""
     done: set[frozenset[UOp]] = set()
-    for store in facts.stores:
+    # The one that runs most often first: the others have its lanes where they share the range.
+    for store in sorted(facts.stores, key=lambda s: -math.prod(size_bound(r) for r in facts.ranges[s])):
         ranges = frozenset(r for r in facts.ranges[store] if r.arg.kind is AxisKind.LOOP)
         if ranges in done or any(r in plan.lanes for r in ranges):
             continue

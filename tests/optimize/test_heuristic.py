@@ -98,6 +98,19 @@ def test_a_block_has_two_sides_whatever_else_is_read() -> None:
     assert amounts(heuristic.choose(b.sink("channels"), AVX512), OptKind.UNROLL) == [8, 8]
 
 
+def test_stores_that_share_a_range_agree_on_its_lanes() -> None:
+    """Every other row and column of an image, channels last, beside the whole image: copies of copies are long code."""
+    b = kernels.Builder()
+    small, whole, x = b.param(0, 14 * 14 * 64), b.param(1, 28 * 28 * 64), b.param(2, 28 * 28 * 64)
+    c, i, j, p = b.range(64), b.range(14), b.range(14), b.range(784)
+    b.store(small, (i * 14 + j) * 64 + c, b.load(x, c * 784 + i * 56 + j * 2))
+    b.store(whole, p * 64 + c, b.load(x, c * 784 + p))
+    opts = heuristic.choose(b.sink("images"), AVX512)
+    assert [o.axis for o in opts if o.kind is OptKind.VECTORIZE] == [0]
+    assert amounts(opts, OptKind.UNROLL)[0] != 8 or opts[0].kind is not OptKind.UNROLL
+    assert all(o.tail is not Tail.MASK for o in opts)
+
+
 def test_columns_of_a_long_body_are_not_copied_many_times() -> None:
     """Copies keep the memory busy; a body of hundreds of operations is busy itself, and long to compile."""
 
