@@ -20,6 +20,7 @@ MAX_COPIES = 256  # multiply-adds written out in one loop body
 MIN_STRIPS = 4  # of a block: a tile's rows are read once for all of them
 FAR_ROWS = 4  # rows of a matrix that meet a vector at once, each a quarter of the matrix from the next
 AHEAD_BYTES = 2048  # how far before its use a row of narrow elements is asked for
+LONG_ROW = 4096  # bytes
 SMALL_RANGE = 5  # reduce ranges up to this size (filter taps) are written out
 SCATTER = 24  # multiply-adds of a lane that storing it by itself costs
 
@@ -181,7 +182,10 @@ def _plan_tile(facts: KernelFacts, plan: Plan, found: Contraction) -> None:
     else:
         plan.vector_block(found.vector, lanes, shape.vectors)
     if found.columns is not None:
-        plan.unroll(found.columns, shape.columns)
+        if along_reduce and _are_long(facts, plan, found, found.columns):
+            plan.unroll_far(found.columns, shape.columns)
+        else:
+            plan.unroll(found.columns, shape.columns)
     rows = shape.rows
     if found.rows is not None:
         near = None if along_reduce else _near_rows(facts, plan, found, shape.rows)
@@ -204,6 +208,16 @@ def _walk_far_rows(plan: Plan, found: Contraction, rows: UOp) -> bool:
     plan.vectorize(found.vector, 2 * lanes)
     plan.unroll_far(rows, FAR_ROWS)
     return True
+
+
+def _are_long(facts: KernelFacts, plan: Plan, found: Contraction, rows: UOp) -> bool:
+    """Whether a tile's rows come from far away and each is worth a run through memory that goes on with the next."""
+    reads = [a for a in facts.accesses if not a.is_store and {rows, found.vector} <= a.ranges]
+    sizes = [abs(facts.stride(a, rows) or 0) * a.param.dtype.itemsize for a in reads]
+    return (
+        len(sizes) == 1 and sizes[0] >= LONG_ROW and sizes[0] * plan.size(rows) > plan.target.llc_bytes
+        and range_size(rows) is not None
+    )  # fmt: skip
 
 
 def _ask_ahead(facts: KernelFacts, plan: Plan, found: Contraction, rows: UOp) -> None:

@@ -16,7 +16,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AccumulateDetail, AxisKind, Opt, OptKind, Tail
+from gradlet.ops.op import AccumulateDetail, AxisKind, Opt, OptKind, PrefetchDetail, Tail
 from gradlet.optimize.actions.accumulate import obstacle
 from gradlet.optimize.analysis import KernelFacts, range_size
 from gradlet.optimize.plan import Plan
@@ -39,6 +39,8 @@ PAGE: Final = 4096
 FAR: Final = 8
 # Columns of a thread's part: shorter rows are over before prefetching them pays.
 MIN_WIDTH: Final = 1024
+# How far before its use a row of the wide factor is asked for: so many rows are more than all prefetchers follow.
+AHEAD_BYTES: Final = 256
 # Sums of a tile: with fewer, multiply-adds wait for one another.
 LEAST_SUMS: Final = 6
 
@@ -103,7 +105,7 @@ def _plan_panels(
     opts.append(Opt(OptKind.SPLIT, number[columns], panel))
     detail = AccumulateDetail((number[columns], number[rows], inside))
     opts.append(Opt(OptKind.ACCUMULATE, number[along], streams, detail=detail))
-    _, _, tile, sums, rest = range(fresh, fresh + 5)  # the blocks, the panels, and what is in one
+    _, panels, tile, sums, rest = range(fresh, fresh + 5)  # the blocks, the panels, and what is in one
     for loop in (sums, inside):
         opts.append(Opt(OptKind.VECTORIZE, loop, lanes))
         if vectors > 1:
@@ -111,6 +113,10 @@ def _plan_panels(
     opts.append(Opt(OptKind.UNROLL, rest, 2))
     if tile_rows > 1:
         opts.append(Opt(OptKind.UNROLL, tile, tile_rows))
+    wide = next(a for a in facts.accesses if not a.is_store and columns in a.ranges and along in a.ranges)
+    opts.append(
+        Opt(OptKind.PREFETCH, panels, max(1, AHEAD_BYTES // (panel * item)), detail=PrefetchDetail(wide.param.arg.slot))
+    )
     plan.opts += opts
     plan.parallel_settled = True
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -174,3 +175,18 @@ def test_rows_that_meet_a_vector_are_far_apart(m: int, k: int, narrow: bool) -> 
     ahead = [o.amount for o in opts if o.kind is OptKind.PREFETCH]
     assert ahead == ([2048 // 16] if far and narrow else []), "bytes of narrow rows are converted, and asked for before"
     check_linear(kernel, AVX2)
+
+
+def test_rows_of_a_transposed_factor_are_far_apart_where_they_are_long() -> None:
+    def cut(k: int, llc: int) -> list[int]:
+        opts = heuristic.choose(kernels.matmul(8, 96, k, trans_b=True).sink, replace(AVX2, llc_bytes=llc), False)
+        return [o.amount for o in opts if o.kind is OptKind.SPLIT]
+
+    assert cut(1024, 1024) == [32]
+    assert cut(1024, 1 << 20) == cut(512, 1024) == [], "all is near, or rows are short"
+
+
+def test_far_rows_of_a_transposed_factor_are_right() -> None:
+    target = replace(AVX2, llc_bytes=1024, l2_bytes=512)
+    for m, n in ((8, 48), (5, 50)):
+        check_linear(kernels.matmul(m, n, 1024, trans_b=True), target)

@@ -43,6 +43,7 @@ def of_kind(opts: tuple[Opt, ...], kind: OptKind) -> list[tuple[int, Tail]]:
 def test_few_rows_wait_in_panels_that_a_tile_adds_eight_rows_of_the_other_factor_to() -> None:
     text = opts_text(heuristic.choose(product(8, 4096, 4096).sink, AVX2, parallel=False))
     assert text.startswith("SPLIT(range 1, 16), ACCUMULATE(range 2, 8, order=(1, 0, 3)), VECTORIZE(range 7, 8)")
+    assert text.endswith("PREFETCH(range 5, 4, slot=2)"), "four lines of each row ahead"
     assert "UNROLL(range 7, 2)" in text and "UNROLL(range 6, 4)" in text and "PARALLEL" not in text
 
 
