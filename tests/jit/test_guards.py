@@ -5,6 +5,7 @@ import types
 import numpy as np
 
 from gradlet import Tensor, jit
+from gradlet.tensor.guards import Guards
 
 RATE = 2.0
 
@@ -73,3 +74,64 @@ def test_module_attributes_base_classes_and_sets_are_guards():
     assert [f(x).item() for f in functions] == [3, 3, 3]
     Config.rate = 4.0
     assert functions[1](x).item() == 4
+
+
+def test_guards_are_the_same_until_something_changes():
+    class Config:
+        rate = 2.0
+
+    class Layer:
+        def __init__(self):
+            self.weight, self.steps = Tensor([1.0]), [1, {"a": 2.0}]
+
+    layer, config, factor = Layer(), Config(), 3.0
+
+    def called(x, more=Config):
+        return x * RATE + more.rate
+
+    def function(x):
+        return called(x) * layer.weight * layer.steps[1]["a"] * factor + config.rate + layer.steps[0]
+
+    def set_factor(value):
+        nonlocal factor
+        factor = value
+
+    guards = Guards(function)
+    assert guards.unchanged()
+    changes = [
+        (lambda: set_factor(4.0), lambda: set_factor(3.0)),
+        (lambda: layer.steps.append(5), lambda: layer.steps.pop()),
+        (lambda: layer.steps[1].update(a=3.0), lambda: layer.steps[1].update(a=2.0)),
+        (lambda: layer.steps[1].update(b=3.0), lambda: layer.steps[1].pop("b")),
+        (lambda: setattr(Config, "rate", 3.0), lambda: setattr(Config, "rate", 2.0)),
+        (lambda: setattr(config, "rate", 3.0), lambda: delattr(config, "rate")),
+        (lambda: globals().update(RATE=9.0), lambda: globals().update(RATE=2.0)),
+        (lambda: setattr(called, "__defaults__", (Layer,)), lambda: setattr(called, "__defaults__", (Config,))),
+        (lambda: setattr(layer, "weight", Tensor([1.0])), lambda: None),
+    ]
+    for change, back in changes:
+        change()
+        assert not guards.unchanged()
+        back()
+        guards = Guards(function)
+        assert guards.unchanged()
+
+
+def test_an_object_in_the_place_of_another_is_noticed():
+    """Also where it lies at the address of the one before."""
+
+    class Holder:
+        pass
+
+    holder = Holder()
+
+    def function(x):
+        return x * holder.weight
+
+    for _ in range(200):
+        holder.weight = Tensor([1.0])
+        guards = Guards(function)
+        assert guards.unchanged()
+        del holder.weight
+        holder.weight = Tensor([2.0])
+        assert not guards.unchanged()

@@ -11,17 +11,16 @@ from gradlet.tensor import fastcall
 SIZE = 6
 
 
+def whole_numbers(generator):
+    return np.array([generator.randrange(-8, 9) for _ in range(SIZE)], np.float32)
+
+
 class Model:
-    """Weights that are written in place, given new memory, and read; `truth` is the same in numpy."""
+    """Weights that are written in place, given new memory, and read."""
 
-    def __init__(self, generator):
-        self.truth = {name: self.random(generator) for name in ("weight", "count", "cache")}
-        self.weight, self.count, self.cache = [Tensor(v) for v in self.truth.values()]
+    def __init__(self, truth):
+        self.weight, self.count, self.cache = [Tensor(v) for v in truth.values()]
         self.scale = 2.0
-
-    @staticmethod
-    def random(generator):
-        return np.array([generator.randrange(-8, 9) for _ in range(SIZE)], np.float32)
 
     @jit
     def read(self, x):
@@ -38,9 +37,17 @@ class Model:
         self.weight.assign((self.weight + x).flip(0) * 0.5)
         return {"sum": x + y, "inner": ((x - y).realize() * self.weight).realize()}
 
+
+class Mirror:
+    """The same in numpy."""
+
+    def __init__(self, generator):
+        self.truth = {name: whole_numbers(generator) for name in ("weight", "count", "cache")}
+        self.model = Model(self.truth)
+
     def read_truth(self, x):
         truth = self.truth
-        return [(x * np.float32(self.scale) + truth["weight"]).reshape(2, 3), truth["cache"] + 1]
+        return [(x * np.float32(self.model.scale) + truth["weight"]).reshape(2, 3), truth["cache"] + 1]
 
     def write_truth(self, x):
         truth = self.truth
@@ -56,7 +63,8 @@ class Model:
 
 def run(seed, steps):
     generator = random.Random(seed)
-    model = Model(generator)
+    mirror = Mirror(generator)
+    model = mirror.model
     held = []  # tensors or arrays, and what they have to be
 
     def argument():
@@ -64,13 +72,13 @@ def run(seed, steps):
         kind = generator.randrange(6)
         if kind <= 1 and flat:
             return generator.choice(flat)
-        value = Model.random(generator)
+        value = whole_numbers(generator)
         if kind == 2:
             return Tensor(np.stack([value, value + 1]))[0], value
         if kind == 3:
             return Tensor(value) * 0.5 + 1, value * np.float32(0.5) + 1  # lazy
         if kind == 4:
-            return model.count, model.truth["count"]
+            return model.count, mirror.truth["count"]
         return Tensor(value), value
 
     for _ in range(steps):
@@ -78,12 +86,12 @@ def run(seed, steps):
         if action <= 7:
             x, truth = argument()
             if action <= 3:
-                results, wanted = model.read(x), model.read_truth(truth)
+                results, wanted = model.read(x), mirror.read_truth(truth)
             elif action <= 5 and x is not model.count:
-                results, wanted = [model.write(x)], model.write_truth(truth)
+                results, wanted = [model.write(x)], mirror.write_truth(truth)
             elif x is not model.count:
                 y, other = argument() if generator.random() < 0.6 else (x, truth)
-                results, wanted = list(model.move(x, y).values()), model.move_truth(truth, other)
+                results, wanted = list(model.move(x, y).values()), mirror.move_truth(truth, other)
             else:
                 continue
             for result, value in zip(results, wanted, strict=True):
@@ -92,7 +100,7 @@ def run(seed, steps):
                 elif generator.random() < 0.3:
                     held.append((result.numpy(), value))
                 elif generator.random() < 0.3 and value.shape == (SIZE,):
-                    held.append((result * 2 + model.weight, value * 2 + model.truth["weight"]))
+                    held.append((result * 2 + model.weight, value * 2 + mirror.truth["weight"]))
             del results, result, x
         elif action == 8:
             model.scale = generator.choice([2.0, 3.0])
@@ -106,12 +114,12 @@ def run(seed, steps):
                 held[place] = tensor, value + 1
             del tensor
         elif action == 10:
-            value = Model.random(generator)
+            value = whole_numbers(generator)
             name = generator.choice(["weight", "cache"])
             getattr(model, name).assign(Tensor(value))
-            model.truth[name] = value
+            mirror.truth[name] = value
         elif action == 11:
-            held.append((model.weight * 3, model.truth["weight"] * 3))  # lazy: sees what is there now
+            held.append((model.weight * 3, mirror.truth["weight"] * 3))  # lazy: sees what is there now
         while len(held) > 6:
             tensor, value = held.pop(generator.randrange(len(held)))
             found = tensor.numpy() if isinstance(tensor, Tensor) else tensor
@@ -121,7 +129,7 @@ def run(seed, steps):
         np.testing.assert_allclose(
             tensor.numpy() if isinstance(tensor, Tensor) else tensor, value, rtol=1e-4, atol=1e-4
         )
-    for name, value in model.truth.items():
+    for name, value in mirror.truth.items():
         np.testing.assert_allclose(getattr(model, name).numpy(), value, rtol=1e-4, atol=1e-4)
 
 
