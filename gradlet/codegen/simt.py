@@ -132,11 +132,17 @@ def to_lanes(sink: UOp, uops: Sequence[UOp]) -> tuple[tuple[UOp, ...], Lanes]:
 
 
 class _Ahead(NamedTuple):
-    """Arrays with several buffers that a loop fills ahead: the stores, the arrays, how many buffers."""
+    """Arrays with several buffers that a loop fills ahead: the stores, the arrays, how many buffers, steps on their way."""
 
     stores: list[UOp]
     arrays: frozenset[UOp]
     buffers: int
+    pending: int
+
+    @property
+    def distance(self) -> int:
+        """How many iterations copies run ahead: what units still read is not overwritten."""
+        return self.buffers - 1 - self.pending
 
 
 def _ahead(uops: Sequence[UOp]) -> dict[UOp, _Ahead]:
@@ -149,7 +155,7 @@ def _ahead(uops: Sequence[UOp]) -> dict[UOp, _Ahead]:
         stores = [n for n in uops if n.op is Op.STORE and n.src[0].src[0] in arrays]
         plain = all(s.src[1].op is Op.LOAD and s.src[1].src[0].src[0].op is Op.PARAM for s in stores)
         if loop.op is Op.RANGE and plain and range_size(loop) is not None:
-            found[loop] = _Ahead(stores, arrays, buffers)
+            found[loop] = _Ahead(stores, arrays, buffers, unit.arg.pending)
     return found
 
 
@@ -283,7 +289,7 @@ class _Lanes:
             return
         found = self.ahead.get(node)
         if found is not None:
-            for i in range(found.buffers - 1):
+            for i in range(found.distance):
                 self._copy(found, node, UOp.const(dtypes.index, i), None if i < (range_size(node) or 0) else False)
         rebuilt = self.new[node] = self._rebuilt(node)
         self.result.append(rebuilt)
@@ -298,10 +304,10 @@ class _Lanes:
 
     def _keep_ahead(self, found: _Ahead, loop: UOp) -> None:
         """What this iteration uses has arrived for all lanes, and none of them uses the buffer that is filled next."""
-        self.result.append(mk(Op.WAIT, dtypes.void, (), WaitArg(self.barriers, found.buffers - 2)))
+        self.result.append(mk(Op.WAIT, dtypes.void, (), WaitArg(self.barriers, found.distance - 1)))
         self._barrier()
-        later = self.new[loop] + (found.buffers - 1)
-        self._copy(found, loop, later, self.new[loop] + (found.buffers - 1) < int(loop.src[0].arg))
+        later = self.new[loop] + found.distance
+        self._copy(found, loop, later, later < int(loop.src[0].arg))
 
     def _copy(self, found: _Ahead, loop: UOp, at: UOp, guard: UOp | bool | None) -> None:
         """Begin the copies of one iteration. A guard of False: there is no such iteration."""
@@ -328,6 +334,8 @@ class _Lanes:
         if loop not in self.last:
             self._wait()
         self.result.append(self._rebuilt(node))
+        if loop in self.ahead and self.ahead[loop].pending:
+            self.result.append(mk(Op.WAIT, dtypes.void, (), WaitArg(self.barriers, -1)))
         if loop.arg.kind is not AxisKind.PARALLEL:
             self.scopes.pop()
 

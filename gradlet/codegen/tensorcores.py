@@ -34,10 +34,12 @@ def use_matrix_units(sink: UOp, target: Target) -> UOp:
 
 def _product(node: UOp, tiles: Tiles, detail: TensorizeDetail, by_number: dict[int, UOp]) -> UOp:
     """A lane's element of the product: which of its registers it is depends on the ranges of the tile."""
-    warps, halves, groups, pair = (by_number[n] for n in detail)
+    warps, halves, groups, pair = (by_number[n] for n in detail[:4])
     columns = 8 * int(groups.src[0].arg)
     dtype = dtypes.float32.vec(columns // 2)
     arg = WgmmaArg(16 * int(warps.src[0].arg), columns, tiles.depth, tiles.first_across, tiles.second_across)
+    if tiles.first.src[0].arg.size > arg.rows * arg.depth:  # buffers in turn
+        arg = arg._replace(pending=detail.pending)
     start = UOp.const(dtype, 0.0)
     rest = [r for r in node.src[1:] if r.arg.kind is not AxisKind.TENSOR]
     buffers = int(tiles.first.src[0].arg.size) // (arg.rows * arg.depth)

@@ -357,7 +357,7 @@ class CopyArg(NamedTuple):
 
 
 class WaitArg(NamedTuple):
-    """WAIT: its number inside the kernel, and how many groups of copies may still be on their way."""
+    """WAIT: its number inside the kernel, and how many groups of copies may be on their way; -1: for matrix units."""
 
     number: int
     pending: int
@@ -367,7 +367,7 @@ class WgmmaArg(NamedTuple):
     """WGMMA: size of the tile, and how the factors lie in shared memory.
 
     `rows` and `columns` of the product, `depth` of the sum; `first_across` and `second_across`: whether the sum runs
-    across the rows of a factor's array, not along them.
+    across the rows of a factor's array, not along them. `pending`: how many steps may be on their way after one.
     """
 
     rows: int
@@ -375,6 +375,7 @@ class WgmmaArg(NamedTuple):
     depth: int
     first_across: bool = False
     second_across: bool = False
+    pending: int = 0
 
 
 class OptKind(IntEnum):
@@ -469,12 +470,14 @@ class TensorizeDetail(NamedTuple):
         halves: the two rows of a lane, eight apart.
         groups: of eight columns.
         pair: the two columns of a lane in each.
+        pending: steps of the sum that may still be on their way when the next one begins.
     """
 
     warps: int
     halves: int
     groups: int
     pair: int
+    pending: int = 0
 
 
 class LookupDetail(NamedTuple):

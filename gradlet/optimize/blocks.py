@@ -20,6 +20,10 @@ SHORT: Final = 16  # fewer sums than this are not worth blocks
 TENSOR_BLOCK: Final = 128  # rows and columns of a block that two warpgroups multiply
 TENSOR_DEPTH: Final = 64
 AHEAD: Final = 3  # buffers of every factor
+WIDE: Final = 256  # columns of a block, where there are enough blocks
+WIDE_AHEAD: Final = 4
+PENDING: Final = 1  # steps of the sum on their way when the next one begins
+TOGETHER: Final = (8, 4, 2)  # rows of blocks that run at the same time
 DEPTH: Final = 16  # elements of the sums that a copy has
 # Rows and columns of a block, the largest first: reuse against workgroups.
 BLOCKS: Final = ((128, 128), (128, 64), (64, 128), (64, 64))
@@ -146,22 +150,34 @@ def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
         if 1 not in steps or None in steps or any(s is not None and (s <= 0 or (s > 1 and s % 8)) for s in steps):
             return None
     opts = _Opts(facts.next_number())
+    others = 1
+    for r in facts.ranges[found.reduce]:
+        if r not in (found.rows, found.columns):
+            others *= range_size(r) or 1
+    tall = -(-rows // TENSOR_BLOCK)
+    many = others * tall * -(-columns // WIDE) >= 2 * target.cores
+    width, buffers = (WIDE, WIDE_AHEAD) if many and columns >= WIDE else (TENSOR_BLOCK, AHEAD)
     number = int(found.rows.arg.number)
     warps = opts.split(OptKind.SPLIT, number, TENSOR_BLOCK, rows)
     if warps != number:
+        # Blocks that run at the same time are a few rows of blocks high, so that both factors are read near.
+        together = next((g for g in TOGETHER if tall % g == 0 and tall > g and columns > width), 1)
+        if together > 1:
+            near = opts.split(OptKind.SPLIT, number, together, tall)
+            opts.add(OptKind.PARALLEL, near)
         opts.add(OptKind.PARALLEL, number)
     halves = opts.split(OptKind.SPLIT, warps, 16, TENSOR_BLOCK)
     opts.split(OptKind.THREAD, warps, TENSOR_BLOCK // 16, TENSOR_BLOCK // 16)
     opts.split(OptKind.THREAD, halves, 8, 16)
     opts.split(OptKind.UNROLL, halves, 2, 2)
     number = int(found.columns.arg.number)
-    groups = opts.split(OptKind.SPLIT, number, TENSOR_BLOCK, columns)
+    groups = opts.split(OptKind.SPLIT, number, width, columns)
     if groups != number:
         opts.add(OptKind.PARALLEL, number)
-    four = opts.split(OptKind.SPLIT, groups, 8, TENSOR_BLOCK)
+    four = opts.split(OptKind.SPLIT, groups, 8, width)
     pair = opts.split(OptKind.VECTORIZE, four, 2, 8)
     opts.split(OptKind.THREAD, four, 4, 4)
-    opts.split(OptKind.UNROLL, groups, TENSOR_BLOCK // 8, TENSOR_BLOCK // 8)
+    opts.split(OptKind.UNROLL, groups, width // 8, width // 8)
     outer = int(found.depth.arg.number)
     inner = opts.split(OptKind.SPLIT, outer, TENSOR_DEPTH, depth)
     _parallel_rest(facts, found, opts)
@@ -169,9 +185,9 @@ def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
         access = next(a for a in loads if a.node is load)
         which = [a.node for a in loads if a.slot == access.slot].index(load)
         opts.opts.append(
-            Opt(OptKind.STAGE, outer, 0, detail=StageDetail(access.slot or 0, which, swizzle=True, buffers=AHEAD))
+            Opt(OptKind.STAGE, outer, 0, detail=StageDetail(access.slot or 0, which, swizzle=True, buffers=buffers))
         )
-    opts.opts.append(Opt(OptKind.TENSORIZE, inner, 0, detail=TensorizeDetail(warps, halves, groups, pair)))
+    opts.opts.append(Opt(OptKind.TENSORIZE, inner, 0, detail=TensorizeDetail(warps, halves, groups, pair, PENDING)))
     return opts.opts
 
 

@@ -142,7 +142,6 @@ def wgmma(columns: int, kind: str, first_across: bool, second_across: bool) -> s
     y += {steps[1] // 16};
   }}
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 }}"""
 
 
@@ -157,6 +156,11 @@ inline_ u64 tile_of(const void* p, u32 block) {
   const u32 address = (u32)__cvta_generic_to_shared(p);
   return (u64)((address >> 4) & 0x3fffu) | ((u64)(block >> 4) << 16) | ((u64)(1024u >> 4) << 32) | (1ull << 62);
 }
+template <int pending> inline_ void wait_for_units() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+inline_ void settle(float& x) { asm volatile("" : "+f"(x)::"memory"); }
+template <class... T> inline_ void settled(T&... x) { (settle(x), ...); }
 inline_ void stores_seen_by_units() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 """
 
@@ -208,6 +212,7 @@ class _Kernel(CKernel):
         self.guard = self._lanes_that_store()
         self.places = _shared_layout(program)[0]
         self.units: dict[tuple[int, str, bool, bool], None] = {}
+        self.summed: tuple[str, ...] = ()
         self.uses_units = any(n.op is Op.WGMMA for n in program.uops)
 
     def head(self) -> list[str]:
@@ -289,7 +294,15 @@ class _Kernel(CKernel):
         self.line("end_of_copies();")
 
     def _wait(self, node: UOp) -> None:
-        self.line(f"wait_for_copies<{node.arg.pending}>();")
+        if node.arg.pending < 0:
+            self.line("wait_for_units<0>();")
+            self._settled()
+        else:
+            self.line(f"wait_for_copies<{node.arg.pending}>();")
+
+    def _settled(self) -> None:
+        """No instruction: what reads the sums comes after this."""
+        self.line(f"settled({', '.join(self.summed)});")
 
     def _wgmma(self, node: UOp) -> None:
         """The accumulator is changed where it is: its variables are the result."""
@@ -309,6 +322,10 @@ class _Kernel(CKernel):
             places = [f"{place} + {number} * {size}" for place, size in zip(places, sizes)]
         name = wgmma_name(*unit)[0]
         self.line(f"{name}({', '.join(registers)}, {places[0]} + {group} / 4 * {64 * 64}, {places[1]});")
+        self.line(f"wait_for_units<{arg.pending}>();")
+        self.summed = registers
+        if not arg.pending:
+            self._settled()
         self.values[node] = registers
 
     def _across(self, node: UOp) -> None:

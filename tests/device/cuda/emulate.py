@@ -119,6 +119,8 @@ template <class T> inline_ T from_lane(T x, int distance) {
 
 UNITS = r"""
 inline_ void stores_seen_by_units() {}
+template <class... T> inline_ void settled(T&...) {}
+template <int pending> inline_ void wait_for_units() {}
 inline_ float narrow_at(const void* tile, long place, bool bf16) {
   const unsigned short bits = ((const unsigned short*)tile)[place];
   return bf16 ? float_of_bits((u32)bits << 16) : float_of_half(bits);
