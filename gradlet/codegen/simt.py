@@ -132,7 +132,7 @@ def to_lanes(sink: UOp, uops: Sequence[UOp]) -> tuple[tuple[UOp, ...], Lanes]:
 
 
 class _Ahead(NamedTuple):
-    """Arrays with several buffers that a loop fills ahead: the stores, the arrays, how many buffers, steps on their way."""
+    """Arrays of several buffers that a loop fills ahead: the stores, the arrays, how many buffers, unfinished steps."""
 
     stores: list[UOp]
     arrays: frozenset[UOp]
