@@ -22,7 +22,7 @@ TENSOR_DEPTH: Final = 64
 AHEAD: Final = 3  # buffers of every factor
 WIDE: Final = 256  # columns of a block, where there are enough blocks
 WIDE_AHEAD: Final = 4
-PENDING: Final = 1  # steps of the sum on their way when the next one begins
+LONG: Final = 1024  # sums from which on wide blocks pay
 TOGETHER: Final = (8, 4, 2)  # rows of blocks that run at the same time
 DEPTH: Final = 16  # elements of the sums that a copy has
 # Rows and columns of a block, the largest first: reuse against workgroups.
@@ -156,7 +156,9 @@ def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
             others *= range_size(r) or 1
     tall = -(-rows // TENSOR_BLOCK)
     many = others * tall * -(-columns // WIDE) >= 2 * target.cores
-    width, buffers = (WIDE, WIDE_AHEAD) if many and columns >= WIDE else (TENSOR_BLOCK, AHEAD)
+    # A wide block fills a multiprocessor alone: its steps overlap one another. Of others two overlap, and their ends too.
+    wide = many and columns >= WIDE and depth >= LONG
+    width, buffers, pending = (WIDE, WIDE_AHEAD, 1) if wide else (TENSOR_BLOCK, AHEAD, 0)
     number = int(found.rows.arg.number)
     warps = opts.split(OptKind.SPLIT, number, TENSOR_BLOCK, rows)
     if warps != number:
@@ -187,7 +189,7 @@ def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
         opts.opts.append(
             Opt(OptKind.STAGE, outer, 0, detail=StageDetail(access.slot or 0, which, swizzle=True, buffers=buffers))
         )
-    opts.opts.append(Opt(OptKind.TENSORIZE, inner, 0, detail=TensorizeDetail(warps, halves, groups, pair, PENDING)))
+    opts.opts.append(Opt(OptKind.TENSORIZE, inner, 0, detail=TensorizeDetail(warps, halves, groups, pair, pending)))
     return opts.opts
 
 

@@ -53,6 +53,17 @@ def test_a_product_is_one_instruction_a_step(value: object, ways: tuple[bool, bo
     assert [n.arg.pending for n in found.uops if n.op is Op.WAIT] == [1]
 
 
+def test_large_products_have_wide_blocks_whose_steps_overlap() -> None:
+    found = lower(kernel(factor(4096, 4096) @ factor(4096, 4096).T), SM_90)
+    assert units(found) == [WgmmaArg(128, 256, 64, False, False, pending=1)]
+    assert found.grid == 32 * 16 and found.threads == 256
+    assert sum(n.arg.size * 2 for n in found.uops if n.op is Op.LOCAL) == 4 * (128 + 256) * 64 * 2
+    # Two steps are copied ahead; units are waited for once, after the loop.
+    assert [n.arg.pending for n in found.uops if n.op is Op.WAIT] == [1, -1]
+    # Eight rows of blocks run at the same time: their number is the last digit of a block's.
+    assert [n.src[0].arg for n in found.uops if n.op is Op.RANGE and n.arg.kind is AxisKind.PARALLEL] == [4, 16, 8]
+
+
 def test_without_matrix_units_the_same_schedule_is_loops() -> None:
     ast = kernel(factor(256, 256) @ factor(256, 256))
     opts = tuple(blocks.tensor_tile(KernelFacts(ast), SM_90) or ())
