@@ -156,7 +156,7 @@ def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
             others *= range_size(r) or 1
     tall = -(-rows // TENSOR_BLOCK)
     many = others * tall * -(-columns // WIDE) >= 2 * target.cores
-    # A wide block fills a multiprocessor alone: its steps overlap one another. Of others two overlap, and their ends too.
+    # A wide block fills a multiprocessor alone: its steps overlap one another. Of others two do, and their ends too.
     wide = many and columns >= WIDE and depth >= LONG
     width, buffers, pending = (WIDE, WIDE_AHEAD, 1) if wide else (TENSOR_BLOCK, AHEAD, 0)
     number = int(found.rows.arg.number)
