@@ -3,12 +3,14 @@
 A block of columns is copied by the core that computes it (`STAGE`), each panel contiguous: no step along the sum jumps
 to another page, and lines do not push each other out where rows are a power of two apart. All rows go by while the
 block stays in the second cache. A tile's rows meet panel after panel: they stay in the first cache, and the result is
-written in runs as long as a block is wide.
+written in runs as long as a block is wide. Where there is a wide factor for every image or batch, those come one after
+another outside of all this.
 (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.)
 """
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 
 from gradlet.graph.node import UOp
@@ -25,16 +27,22 @@ AHEAD: Final = 4  # rows of the wide factor that are asked for before they are c
 PIECE_BYTES: Final = 16  # exchanges of elements stay inside so many bytes of a vector
 UNEVEN: Final = 1.02  # rows in whole tiles by rows: beyond that, tiles of two heights pay for their code
 NEAR_SHARE: Final = 4  # a wide factor of up to one part in so many of the second cache is read where it is
-MIN_BLOCK_ROWS: Final = 128  # of a block of a region, each of which copies the wide factor again
+MIN_BLOCK_ROWS: Final = 128  # fewer pay for a copy only where reading in place is slow
+WAYS: Final = 8  # places that a cache has for lines whose addresses agree in the lower bits
+LINE: Final = 64
+PAGE: Final = 4096
 COPIES: Final = (4, 3, 2)  # iterations of a sum that are written out
 MAX_COPIES: Final = 64  # multiply-adds that are written out
 
 
 class Product(NamedTuple):
-    """`out[rows.., columns] = sum(left[rows.., depth] * right[depth, columns])`, nothing else in the kernel's loops.
+    """`out[batch.., rows.., columns] = sum(left[batch.., rows.., depth] * right[batch.., depth, columns])`.
+
+    There is nothing else in the kernel's loops.
 
     Attributes:
         reduce: the sum.
+        batch: ranges of the wide factor that are neither columns nor summed, outermost first.
         rows: the longest range of rows.
         columns: the range along which the result is contiguous.
         right: the load of the wide factor.
@@ -44,6 +52,7 @@ class Product(NamedTuple):
     """
 
     reduce: UOp
+    batch: tuple[UOp, ...]
     rows: UOp
     columns: UOp
     right: Access
@@ -53,10 +62,17 @@ class Product(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Panels of a block, and into how many parts the rows are cut for the cores (1: cores share blocks)."""
+    """How a product is cut.
+
+    Attributes:
+        panels: of a block.
+        parts: into how many the rows are cut for the cores; 1 where cores share something else.
+        batched: whether cores share the outermost range of the batch; blocks otherwise, where rows are whole.
+    """
 
     panels: int
     parts: int
+    batched: bool
 
 
 def plan_panels(facts: KernelFacts, plan: Plan, reduce: UOp, factors: tuple[UOp, UOp], parallel: bool) -> bool:
@@ -78,13 +94,16 @@ def plan_panels(facts: KernelFacts, plan: Plan, reduce: UOp, factors: tuple[UOp,
         plan.block(rows, -(-plan.size(rows) // cut.parts), outputs[0])
         plan.parallel(rows)
         plan.before(rows, columns)
-    first = next(r for r in outputs if r is not columns)
+    inside = found.batch if parallel and cut.parts == 1 and not cut.batched else ()
+    first = next(r for r in outputs if r is not columns and (inside or r not in found.batch))
     plan.block(columns, cut.panels * width, first)
-    if parallel and cut.parts == 1:
+    if parallel and cut.batched:
+        plan.parallel(found.batch[0])
+    elif parallel and cut.parts == 1:
         plan.parallel(columns)
     if cut.panels > 1:
         plan.panels(columns, width, along)
-    copy = _copy(plan, found, along)
+    copy = _copy(plan, found, along, Part(inside[-1]) if inside else Part(columns, BLOCKS))
     plan.vectorize(columns, lanes)
     plan.unroll(columns, shape.vectors)
     size = plan.blocks(rows)
@@ -111,7 +130,7 @@ def _product(facts: KernelFacts, plan: Plan, reduce: UOp, factors: tuple[UOp, UO
     if columns is None or (range_size(columns) or 0) < MIN_VECTORS * plan.lanes_for(columns):
         return None
     for left, right in (factors, factors[::-1]):
-        if columns in facts.ranges[left] or not facts.ranges[right].isdisjoint(set(outputs) - {columns}):
+        if columns in facts.ranges[left] or columns not in facts.ranges[right]:
             continue
         converted = right.op is Op.CAST
         load = right.src[0] if converted else right
@@ -121,28 +140,52 @@ def _product(facts: KernelFacts, plan: Plan, reduce: UOp, factors: tuple[UOp, UO
         if converted and sum(load in n.src for n in facts.order) != 1:
             return None
         across, down = facts.stride(access, columns), facts.stride(access, along)
-        rows = [r for r in outputs if r is not columns and r in facts.ranges[left]]
-        if across is None or down is None or len(rows) != len(outputs) - 1 or not rows:
+        batch = tuple([r for r in facts.loops if r in outputs and r in access.ranges and r is not columns])
+        rows = [r for r in outputs if r is not columns and r not in batch]
+        if across is None or down is None or not rows or not facts.ranges[left].issuperset(rows):
             return None
-        if across != 1 and down != 1:
+        if any(facts.nesting(b) > facts.nesting(r) for b in batch for r in rows):
             return None
-        if across == 1 and _is_near(plan, access, [a for a in facts.accesses if a is not access]):
+        if across != 1 and (down != 1 or batch):
+            return None
+        if across == 1 and _is_near(plan, access, batch):
             return None
         longest = max(rows, key=lambda r: (size_bound(r), r.arg.number))
         if size_bound(longest) < MIN_ROWS:
             return None
         again = any(r.arg.kind is AxisKind.PARALLEL and r not in access.ranges for r in facts.loops)
-        if again and across == 1 and size_bound(longest) < MIN_BLOCK_ROWS:
+        step = down * access.param.dtype.itemsize
+        few = size_bound(longest) < MIN_BLOCK_ROWS
+        if across == 1 and few and (again or _spread(step, depth, plan.target.l2_bytes)):
             return None
-        return Product(reduce, longest, columns, access, converted, across != 1, len(rows) == 1)
+        if across == 1 and batch and _in_good_order(plan, step, depth, math.prod(size_bound(r) for r in rows)):
+            return None
+        lone = len(rows) == 1 and not batch
+        return Product(reduce, batch, longest, columns, access, converted, across != 1, lone)
     return None
 
 
-def _is_near(plan: Plan, right: Access, others: list[Access]) -> bool:
-    """Whether everything lies in the second cache together, and the wide factor takes little of it."""
+def _is_near(plan: Plan, right: Access, batch: tuple[UOp, ...]) -> bool:
+    """Whether everything about one of a batch lies in the second cache together, and the wide factor takes little."""
     l2 = plan.target.l2_bytes
-    sizes = {a.param: a.param.arg.size * a.param.dtype.itemsize for a in (right, *others)}
+    sizes: dict[UOp, int] = {}
+    for a in plan.facts.accesses:
+        count = math.prod(size_bound(r) for r in batch if r in a.ranges)
+        sizes[a.param] = a.param.arg.size * a.param.dtype.itemsize // max(1, count)
     return bool(sizes[right.param] <= l2 // NEAR_SHARE and sum(sizes.values()) <= l2)
+
+
+def _in_good_order(plan: Plan, step: int, depth: int, rows: int) -> bool:
+    """Whether strips of a wide factor, whose rows are `step` bytes apart, are read in place as fast as from a copy."""
+    nbytes = rows * depth * plan.facts.reduces[0].dtype.itemsize
+    near = nbytes <= plan.target.l2_bytes // 2  # the other factor, which comes by once for every strip
+    return near and step < PAGE and step % LINE == 0 and _spread(step, depth, plan.target.l1_bytes)
+
+
+def _spread(step: int, depth: int, cache: int) -> bool:
+    """Whether so many lines `step` bytes apart do not push each other out of a cache."""
+    one = cache // WAYS  # addresses this far apart are for the same places
+    return depth <= WAYS * (one // max(LINE, math.gcd(step, one)))
 
 
 def _cut(plan: Plan, found: Product, width: int, cores: int) -> Cut | None:
@@ -163,21 +206,29 @@ def _cut(plan: Plan, found: Product, width: int, cores: int) -> Cut | None:
             length = -(-rows // parts)
             if length < MIN_ROWS:
                 continue
-            waits = 1.0 if parts > 1 else -(-blocks // cores) * cores / blocks
+            waits = 1.0 if parts > 1 else _waits(blocks, cores)
+            batched = parts == 1 and bool(found.batch) and _waits(plan.size(found.batch[0]), cores) <= waits
+            if batched:
+                waits = _waits(plan.size(found.batch[0]), cores)
             cost = work * waits * (1 + COPY_ROWS / length)
             if best is None or cost < lowest - 1e-9:
-                best, lowest = Cut(panels, parts), cost
+                best, lowest = Cut(panels, parts, batched), cost
     return best
 
 
-def _copy(plan: Plan, found: Product, along: UOp) -> list[int]:
+def _waits(shared: int, cores: int) -> float:
+    """How much longer it takes when cores share so many iterations than if they could be cut anywhere."""
+    return -(-shared // cores) * cores / shared
+
+
+def _copy(plan: Plan, found: Product, along: UOp, level: Part) -> list[int]:
     """The copy of a block; returns the numbers of its loops over the sum and over a panel's columns."""
     slot = found.right.param.arg.slot
     loads = [a.node for a in plan.facts.accesses if not a.is_store and a.slot == found.right.slot]
     detail = StageDetail(slot, loads.index(found.right.node), converted=found.converted)
     panels = Part(found.columns, PANELS)
     order = [*([panels] if plan.has(panels) else []), Part(along), Part(found.columns)]
-    numbers = plan.stage(Part(found.columns, BLOCKS), detail, order)
+    numbers = plan.stage(level, detail, order)
     if found.transposed:
         return numbers[-2:]
     if len(order) == 3:

@@ -17,6 +17,8 @@ from tests.codegen import kernels
 from tests.codegen.check import check_linear
 from tests.codegen.kernels import Kernel
 
+SLOW_BATCHES = [(1, False, 2), (2, False, 1), (3, True, 1), (3, False, 2), (4, False, 3)]
+
 
 def machine(target: Target, panels: int, depth: int, cores: int = 1) -> Target:
     """A machine whose cores have room for so many panels of the widest tile."""
@@ -58,6 +60,58 @@ def test_cores_share_blocks_or_rows_whichever_leaves_none_waiting() -> None:
         kernels.matmul(512, 512, 512), replace(AVX2, cores=2, l2_bytes=1 << 19, scratch_bytes=1 << 18), parallel=True
     )
     assert opts[:3] == (Opt(OptKind.SPLIT, 1, 128), Opt(OptKind.REORDER, 1, 0), Opt(OptKind.PARALLEL, 0, 0))
+
+
+def batched(shape: tuple[int, int, int, int], shared: bool) -> Kernel:
+    """`out[g, i, j]`, a wide factor for every `g`, and the other one as well or shared by all (a 1x1 convolution)."""
+    batch, m, n, k = shape
+    b = kernels.Builder()
+    g, i, j, l = b.range(batch), b.range(m), b.range(n), b.reduce_range(k)
+    x, y = b.param(1, m * k * (1 if shared else batch)), b.param(2, batch * k * n)
+    left = b.load(x, i * k + l if shared else (g * m + i) * k + l)
+    total = b.reduce(Op.ADD, left * b.load(y, (g * k + l) * n + j), l)
+    b.store(b.param(0, batch * m * n), (g * m + i) * n + j, total.maximum(0.0))
+    a = kernels.random(m, k, seed=1) if shared else kernels.random(batch, m, k, seed=1)
+    c = kernels.random(batch, k, n, seed=2)
+    return Kernel(b.sink("batched"), [kernels.empty(batch, m, n), a, c], {0: np.maximum(a @ c, 0)})
+
+
+def test_cores_share_a_batch_or_blocks_of_each_of_it() -> None:
+    """Four are two for each of two cores; three are not, and blocks stand outside of them."""
+    target = replace(AVX2, cores=2, l2_bytes=1 << 19, scratch_bytes=1 << 18)
+    opts = opts_of(batched((4, 512, 512, 512), False), target, parallel=True)
+    assert opts[:3] == (Opt(OptKind.SPLIT, 2, 128), Opt(OptKind.REORDER, 2, 1), Opt(OptKind.PARALLEL, 0, 0))
+    assert [o.axis for o in opts if o.kind is OptKind.STAGE] == [1]
+    opts = opts_of(batched((3, 512, 512, 512), False), target, parallel=True)
+    assert opts[:3] == (Opt(OptKind.SPLIT, 2, 128), Opt(OptKind.REORDER, 2, 0), Opt(OptKind.PARALLEL, 0, 0))
+    assert [o.axis for o in opts if o.kind is OptKind.STAGE] == [1]
+
+
+@pytest.mark.parametrize(
+    ("batch", "shared", "cores"),
+    [(2, True, 2), (3, True, 2)] + [pytest.param(b, s, c, marks=pytest.mark.slow) for b, s, c in SLOW_BATCHES],
+)
+def test_every_batch_is_right(batch: int, shared: bool, cores: int) -> None:
+    program = check_linear(batched((batch, 64, 35, 16), shared), machine(SSE, 5, 16, cores))
+    assert OptKind.STAGE in [o.kind for o in program.opts]
+
+
+def test_few_rows_are_copied_for_only_where_lines_push_each_other_out() -> None:
+    """Rows of 3136 floats spread over the second cache; of 3072 every 16th line meets the same places."""
+    target = replace(AVX2, l2_bytes=1 << 19, scratch_bytes=1 << 18)
+    assert not of_kind(opts_of(kernels.matmul(64, 3136, 256), target), OptKind.STAGE)
+    assert of_kind(opts_of(kernels.matmul(64, 3072, 256), target), OptKind.STAGE)
+    assert of_kind(opts_of(kernels.matmul(128, 3136, 256), target), OptKind.STAGE)
+    assert not of_kind(opts_of(batched((2, 64, 3136, 256), True), target), OptKind.STAGE)
+
+
+@pytest.mark.parametrize(
+    ("columns", "copied"),
+    [(784, 0), (1024, 1), (500, 1), (3136, 1)],  # in good order; every row in the same places; between lines; pages
+)
+def test_a_batch_is_copied_where_its_order_is_bad(columns: int, copied: int) -> None:
+    target = replace(AVX2, l2_bytes=1 << 19, scratch_bytes=1 << 18)
+    assert len(of_kind(opts_of(batched((2, 256, columns, 128), True), target), OptKind.STAGE)) == copied
 
 
 @pytest.mark.parametrize(
