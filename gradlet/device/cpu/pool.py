@@ -19,9 +19,10 @@ from gradlet.device.cpu import target as cpu_target
 from gradlet.device.cpu.jit import Loaded, load
 from gradlet.runtime import diskcache
 
-# Pauses before a waiting thread sleeps: about 0.1 ms. Longer than the gap between two kernels of a captured program,
-# shorter than anything a person notices on a processor meter.
-SPINS: Final = 2000
+# Pauses before a waiting thread sleeps: 0.1 to 0.4 ms, for a pause takes 40 to 140 cycles. Longer than the gap between
+# two kernels of a captured program, or what a caller does between two calls (waking a thread takes as long as a tenth
+# of a small product), shorter than anything a person notices on a processor meter.
+SPINS: Final = 8000
 MAX_WORKERS: Final = 255
 # The words of one stage of a launch: its function, its blocks (iterations of a kernel's PARALLEL range), the parts to
 # cut them into, the address of where each part begins and ends (0: parts of equal size), the address of the table that
