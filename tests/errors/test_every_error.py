@@ -14,6 +14,7 @@ UNREACHABLE: dict[tuple[str, str], str] = {
     ("ops/reduce.py", "DTypeError(f'{what}: {self.dtype} has no float form')"): (
         "every type that a tensor can have becomes a float; this stands there for types to come"
     ),
+    ("tensor/fastcall.py", "UnfitError"): "caught by the jit, whose call takes the long way then",
 }
 
 
