@@ -161,7 +161,7 @@ def _realize(roots: Sequence[UOp], live: Sequence[UOp]) -> dict[UOp, UOp]:
             resolved = resolve(roots)
             question = ask_for_schedule(resolved, target_of, held, Device.DEFAULT)
         if question.entry is not None:
-            asked, leaves, entry = question.asked, question.structure.leaves, question.entry
+            asked, leaves, entry = question.named(question.entry), question.structure.leaves, question.entry
             ready = ready_of(entry, asked, leaves)
             _tell(entry.calls, start, True)
             memory = ready.run(leaves)

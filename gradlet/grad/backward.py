@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from gradlet.base.errors import CompilerError, GradientError
@@ -45,6 +45,7 @@ def gradients(
     carries = _between(order, wanted, custom)
     pending: dict[UOp, list[UOp]] = {root: [start]}
     found: dict[UOp, UOp] = {}
+    parts: Iterable[tuple[UOp, UOp]]
     for node in reversed(order):
         contributions = pending.pop(node, None)
         if contributions is None:
@@ -54,11 +55,24 @@ def gradients(
             gradient = limit(gradient, extents(node))
         if node in wanted:
             found[node] = fill(gradient, extents(node))
-        for source, part in _parts(node, gradient, carries, custom):
+        if node in custom or 0 in node.shape:
+            parts = _unusual_parts(node, gradient, carries, custom)
+        else:
+            parts = []
+            for position, source in enumerate(node.src):
+                if source in carries:
+                    part = source_gradient(node, position, gradient)
+                    if part is not None:
+                        parts.append((source, part))
+        for source, part in parts:
             if part.dtype is not source.dtype or part.shape != source.shape:
                 expected = f"{source.dtype} {source.shape}"
                 raise CompilerError(f"derivative of {node.op.name}: {part.dtype} {part.shape}, not {expected}")
-            pending.setdefault(source, []).append(part)
+            waiting = pending.get(source)
+            if waiting is None:
+                pending[source] = [part]
+            else:
+                waiting.append(part)
     return [found.get(target) for target in targets]
 
 
@@ -72,27 +86,20 @@ def whole_softmaxes(order: Sequence[UOp], wanted: set[UOp]) -> dict[UOp, CustomG
     return {node: CustomGradient((source,), rule(node, arg)) for node, (source, arg) in found.items()}
 
 
-def _parts(
+def _unusual_parts(
     node: UOp, gradient: UOp, carries: set[UOp], custom: Mapping[UOp, CustomGradient]
 ) -> Iterator[tuple[UOp, UOp]]:
-    """The gradients that `node` passes on, each with the node that receives it."""
+    """The gradients that a node without elements, or with a derivative of its own, passes on, each with who gets it."""
     special = custom.get(node)
     if 0 in node.shape:
         # Nothing of it counts: zero for all it depends on.
         for source in dict.fromkeys(special.inputs if special is not None else node.src):
             if source in carries:
                 yield source, spread(UOp.const(source.dtype, 0.0), source.shape)
-        return
-    if special is not None:
+    elif special is not None:
         for source, part in zip(special.inputs, special.rule(gradient), strict=True):
             if source in carries and part is not None:
                 yield source, spread(part, source.shape)
-        return
-    for position, source in enumerate(node.src):
-        if source in carries:
-            part = source_gradient(node, position, gradient)
-            if part is not None:
-                yield source, part
 
 
 def balanced_sum(terms: Sequence[UOp]) -> UOp:

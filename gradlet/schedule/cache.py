@@ -49,7 +49,7 @@ class Entry:
     Attributes:
         calls: the calls in order.
         new: device, type and size of the new buffers.
-        results: for every graph that was asked for where its value lies, and the movement ops over it.
+        results: for every graph that was asked for, then for `writes`: where its value lies, and the movement ops over it.
         memory: the plan, without places.
         places: where temporary buffers lie in the arena of their device.
         ready: what `engine/ready` made of it, so that it runs at once; None until then.
@@ -61,6 +61,7 @@ class Entry:
     results: tuple[tuple[Slot, tuple[tuple[Op, Any], ...]] | None, ...]
     memory: MemoryPlan
     places: tuple[tuple[Slot, int], ...]
+    writes: tuple[int, ...] = ()  # numbers of others whose result is known: who holds them must not run them again
     ready: Any = field(default=None, compare=False)
     used: int = field(default=0, compare=False)
 
@@ -205,7 +206,7 @@ class Question:
             used.update(variables)
             calls.append(KernelCall(call.ast, buffers, call.written, variables, call.device))
         results: dict[UOp, UOp] = {}
-        for root, result in zip(self.asked, entry.results, strict=True):
+        for root, result in zip(self.named(entry), entry.results, strict=True):
             if result is None:
                 continue
             view = node(result[0])
@@ -216,6 +217,13 @@ class Question:
         if entry.places:
             memory = replace(memory, places={node(slot): offset for slot, offset in entry.places})
         return Schedule(tuple(calls), results, {v: n for v, n in values.items() if v in used}, memory)
+
+    def named(self, entry: Entry) -> list[UOp]:
+        """The graphs whose results an entry has."""
+        if not entry.writes:
+            return self.asked
+        nodes = {number: node for node, number in self.structure.writes}
+        return [*self.asked, *[nodes[number] for number in entry.writes]]
 
     def remember(self, schedule: Schedule) -> Entry | None:
         """Keep a schedule for the next equal graph; None where its variables are no leaves of the graph."""
@@ -253,7 +261,9 @@ class Question:
             variables = tuple([slots[v] for v in call.variables])
             calls.append(CachedCall(call.ast, buffers, call.written, variables, call.device))
         results: list[tuple[Slot, tuple[tuple[Op, Any], ...]] | None] = []
-        for root in self.asked:
+        writes = [(node, number) for node, number in self.structure.writes if node in schedule.results]
+        writes = [(node, number) for node, number in writes if node not in self.asked]
+        for root in (*self.asked, *[node for node, _ in writes]):
             result = schedule.results.get(root)
             if result is None:
                 results.append(None)
@@ -266,7 +276,8 @@ class Question:
                 result = result.src[0]
             results.append((slot(bottom), tuple(reversed(chain))))
         places = tuple([(slot(buffer), offset) for buffer, offset in schedule.memory.places.items()])
-        return Entry(tuple(calls), tuple(new), tuple(results), replace(schedule.memory, places={}), places)
+        return Entry(tuple(calls), tuple(new), tuple(results), replace(schedule.memory, places={}), places,
+                     tuple([number for _, number in writes]))  # fmt: skip
 
 
 def variable_of(leaf: UOp) -> UOp:

@@ -79,7 +79,10 @@ def replay(steps: Sequence[Step], node: UOp) -> UOp:
 
 def in_memory(node: UOp) -> bool:
     """Whether the value is, or will be, a view of realised memory in which every element has its own place."""
-    base, steps = strip(node)
+    return _lies_in_memory(*strip(node))
+
+
+def _lies_in_memory(base: UOp, steps: Sequence[Step]) -> bool:
     return base.op in (Op.BUFFER, Op.WRITE) and not any(op in _NOT_ONE_TO_ONE for op, _ in steps)
 
 
@@ -91,8 +94,8 @@ def store(whole: UOp, path: Sequence[Step], value: UOp) -> UOp:
         path: the movement ops of the view, from `whole` up; none for all of it.
         value: shaped and typed like the view.
     """
-    if in_memory(whole):
-        base, steps = strip(whole)
+    base, steps = strip(whole)
+    if _lies_in_memory(base, steps):
         return replay(steps, mk(Op.WRITE, base.dtype, (base, replay(path, whole), value), None))
     if all(op in _ORDER_ONLY for op, _ in path):
         return _undo(whole, path, value)

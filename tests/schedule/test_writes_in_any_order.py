@@ -465,6 +465,13 @@ def test_random_programs_in_any_order() -> None:
         check_program(seed)
 
 
+@pytest.mark.parametrize("seed", [172, *range(20)])
+def test_programs_whose_schedules_are_found_again(seed: int) -> None:
+    """In 172 somebody holds a write that simplifies to the one below it: both ran, also when nothing is decided anew."""
+    for _ in range(3):
+        Run(Program(seed), "PYTHON")
+
+
 def test_random_programs_on_the_processor() -> None:
     for seed in range(1000, 1020):
         Run(Program(seed), "CPU")
