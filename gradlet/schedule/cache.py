@@ -49,7 +49,7 @@ class Entry:
     Attributes:
         calls: the calls in order.
         new: device, type and size of the new buffers.
-        results: for every graph that was asked for, then for `writes`: where its value lies, and the movement ops over it.
+        results: for every graph asked for, then for `writes`: where its value lies, and the movement ops over it.
         memory: the plan, without places.
         places: where temporary buffers lie in the arena of their device.
         ready: what `engine/ready` made of it, so that it runs at once; None until then.

@@ -467,7 +467,7 @@ def test_random_programs_in_any_order() -> None:
 
 @pytest.mark.parametrize("seed", [172, *range(20)])
 def test_programs_whose_schedules_are_found_again(seed: int) -> None:
-    """In 172 somebody holds a write that simplifies to the one below it: both ran, also when nothing is decided anew."""
+    """In 172 somebody holds a write that simplifies to the one below it: neither may run again."""
     for _ in range(3):
         Run(Program(seed), "PYTHON")
 
