@@ -144,6 +144,9 @@ entry:
   %core_at = getelementptr i32, ptr %me, i64 1
   br label %idle
 idle:
+  ; a worker that was woken on the caller's core finds nothing left to do there: it has to say so, too
+  %core = call i32 @sched_getcpu()
+  store atomic i32 %core, ptr %core_at monotonic, align 4
   br label %spin
 spin:
   %spun = phi i32 [ 0, %idle ], [ %spun_next, %pause ]
@@ -171,8 +174,6 @@ awake:
   br label %idle
 go:
   call void @work()
-  %core = call i32 @sched_getcpu()
-  store atomic i32 %core, ptr %core_at monotonic, align 4
   br label %idle
 }}
 
