@@ -1,8 +1,15 @@
-"""Arguments of what the lanes of a GPU do together: barriers, copies that run ahead, matrix units."""
+"""Arguments of lanes of a GPU and what they do together: numbers, barriers, copies that run ahead, matrix units."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+
+class SpecialArg(NamedTuple):
+    """SPECIAL: `workgroup` or `thread` index on a GPU, below `size`."""
+
+    name: str
+    size: int
 
 
 class BarrierArg(NamedTuple):

@@ -13,6 +13,7 @@ from gradlet.base.dtype import DType
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.ops.lanearguments import BarrierArg as BarrierArg
 from gradlet.ops.lanearguments import CopyArg as CopyArg
+from gradlet.ops.lanearguments import SpecialArg as SpecialArg
 from gradlet.ops.lanearguments import TensorizeDetail as TensorizeDetail
 from gradlet.ops.lanearguments import WaitArg as WaitArg
 from gradlet.ops.lanearguments import WgmmaArg as WgmmaArg
@@ -332,13 +333,6 @@ class AccArg(NamedTuple):
     """ACC: number of the accumulator inside the kernel."""
 
     number: int
-
-
-class SpecialArg(NamedTuple):
-    """SPECIAL: `workgroup` or `thread` index on a GPU, below `size`."""
-
-    name: str
-    size: int
 
 
 class AcrossArg(NamedTuple):
