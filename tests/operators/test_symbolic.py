@@ -83,7 +83,7 @@ def check_symbolic(case: Case) -> tuple[int, int]:
     return right, refused
 
 
-# The quick run takes every second case of those that compile soon.
+# The quick run takes every fourth case of those that compile soon.
 RUNS = [
     pytest.param(case, id=case.name, marks=[pytest.mark.slow] if number % 4 or case.heavy else [])
     for number, case in enumerate(CASES)
