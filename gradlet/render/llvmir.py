@@ -10,18 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Final, NamedTuple
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import RenderError
-from gradlet.graph.bounds import bounds
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import ELEMENTWISE, AxisKind, Op
 from gradlet.render.llvmalu import Alu
 from gradlet.render.llvmcast import bitcast, cast
 from gradlet.render.llvmdot import Pair, Sums, dot, dot16, dot_chain, is_zero, joined_dots, largest_byte
+from gradlet.render.llvmfacts import (
+    accumulators,
+    address_offsets,
+    are_positive,
+    gate_of,
+    is_inside,
+    is_number,
+    known_integer,
+    lane_strides,
+)
 from gradlet.render.llvmlookup import lookup
 from gradlet.render.llvmtext import (
     Value,
@@ -158,7 +166,7 @@ class _Kernel:
         self.alu = Alu(self.writer, target)
         self.values: dict[UOp, Value] = {}
         self.gates: dict[UOp, UOp | None] = {}  # INDEX -> its gate, None where always true
-        self.offsets = _address_offsets(program.uops)
+        self.offsets = address_offsets(program.uops)
         self.sums = Sums(program.uops, target)
         self.dots = joined_dots(program.uops, target)
         # (PARAM, element) -> address that neighbouring accesses share; one dict for every open loop.
@@ -167,8 +175,8 @@ class _Kernel:
         self.loops: dict[UOp, _Loop] = {}
         self.loop_count = loops_before
         self.streams = False
-        self.carried, self.initialised_at = _accumulators(program.uops)
-        self.lane_stride = _lane_strides(program.uops)
+        self.carried, self.initialised_at = accumulators(program.uops)
+        self.lane_stride = lane_strides(program.uops)
         self.handlers: dict[Op, Callable[[UOp], None]] = {
             Op.CONST: self._const, Op.PARAM: self._nothing, Op.VARIABLE: self._nothing, Op.SINK: self._nothing,
             Op.LOCAL: self._nothing,
@@ -372,7 +380,7 @@ class _Kernel:
     def _index(self, node: UOp) -> None:
         """The address. Neighbouring accesses share one address, from which each has a constant distance."""
         param, element = node.src[0], node.src[1]
-        gate = _gate(node) if not self.is_gpu else node.src[2] if len(node.src) > 2 else None
+        gate = gate_of(node) if not self.is_gpu else node.src[2] if len(node.src) > 2 else None
         if gate is not None and gate.op is Op.CONST and gate.arg:
             gate = None
         self.gates[node] = gate
@@ -504,9 +512,9 @@ class _Kernel:
         if op is Op.WHERE:
             return self.writer.select(args[0], args[1], args[2])
         if op in (Op.IDIV, Op.MOD):
-            known = _known_integer(node.src[1])
-            return self.alu.divide(op, operand.scalar, args[0], args[1], known, _are_positive(node))
-        if op in (Op.SHL, Op.SHR) and not _is_inside(node.src[1], operand.scalar):
+            known = known_integer(node.src[1])
+            return self.alu.divide(op, operand.scalar, args[0], args[1], known, are_positive(node))
+        if op in (Op.SHL, Op.SHR) and not is_inside(node.src[1], operand.scalar):
             return self.alu.shift(op, operand.scalar, args[0], args[1])
         if op in (Op.MAX, Op.MIN) and node.src[0].op is Op.ACC:
             # The first operand is the one tested for NaN: not the accumulator, on which the next iteration waits.
@@ -514,7 +522,7 @@ class _Kernel:
             return self.alu.apply(op, operand, args)
         never_nan = None
         if op in (Op.MAX, Op.MIN):
-            never_nan = next((i for i, s in enumerate(node.src) if _is_number(s)), None)
+            never_nan = next((i for i, s in enumerate(node.src) if is_number(s)), None)
         return self.alu.apply(op, operand, args, never_nan)
 
     def _dot(self, node: UOp, more: UOp | None) -> Value:
@@ -560,93 +568,3 @@ class _Kernel:
 
     def _reduce_lanes(self, node: UOp) -> None:
         self.values[node] = self.alu.reduce_lanes(node.arg.op, node.dtype, self.value(node.src[0]))
-
-
-def _accumulators(uops: tuple[UOp, ...]) -> tuple[dict[UOp, list[UOp]], dict[UOp, list[UOp]]]:
-    """Which accumulators each loop carries, and which begin where a loop opens because their node stands inside it."""
-    ends: dict[UOp, int] = {}
-    updates: dict[UOp, list[int]] = {}
-    position: dict[UOp, int] = {}
-    for i, node in enumerate(uops):
-        op = node.op
-        if op is _RANGE or op is _ACC:
-            position[node] = i
-        elif op is _END:
-            ends[node.src[0]] = i
-        elif op is _UPDATE:
-            updates.setdefault(node.src[0], []).append(i)
-    carried: dict[UOp, list[UOp]] = {r: [] for r in ends}
-    initialised_at: dict[UOp, list[UOp]] = {}
-    for acc in [n for n in position if n.op is _ACC]:
-        begin = position[acc]
-        loops = [r for r in acc.src[1:] if r in position]
-        outermost = min(loops, key=lambda r: position[r], default=None)
-        if outermost is not None and position[outermost] < begin:
-            initialised_at.setdefault(outermost, []).append(acc)
-            begin = position[outermost] - 1
-        for loop, end in ends.items():
-            if begin < position[loop] and any(position[loop] < u < end for u in updates.get(acc, ())):
-                carried[loop].append(acc)
-    return carried, initialised_at
-
-
-def _gate(index: UOp) -> UOp | None:
-    """The guard of an access: a scalar where it is the same for all lanes and the memory has a whole vector."""
-    if len(index.src) < 3:
-        return None
-    gate = index.src[2]
-    if gate.op is Op.VECTORIZE and all(s is gate.src[0] for s in gate.src):
-        return gate.src[0] if index.src[0].arg.size >= gate.dtype.count else gate
-    return gate
-
-
-def _address_offsets(uops: tuple[UOp, ...]) -> frozenset[UOp]:
-    """The sums of an element number and a constant that only addresses need, and not after a select of a gate."""
-    indices = [node for node in uops if node.op is _INDEX]
-    found: set[UOp] = set()
-    for node in indices:
-        element = node.src[1]
-        if element.op is _ADD and element.src[1].op is _CONST and element.src[0].op is not _CONST:
-            found.add(element)
-    for node in indices:
-        gate = _gate(node)
-        gated = gate is not None and gate.dtype.count == 1
-        found.difference_update(node.src if gated else node.src[2:])
-    return frozenset(found.difference(chain.from_iterable([n.src for n in uops if n.op is not _INDEX])))
-
-
-def _lane_strides(uops: tuple[UOp, ...]) -> dict[UOp, tuple[int, int]]:
-    """For every THREAD range, how many lanes one step of it is, and its size. The last range varies fastest."""
-    strides: dict[UOp, tuple[int, int]] = {}
-    stride = 1
-    for node in reversed([n for n in uops if n.op is _RANGE]):
-        if node.arg.kind is AxisKind.THREAD:
-            size = int(node.src[0].arg)
-            strides[node] = (stride, size)
-            stride *= size
-    return strides
-
-
-def _known_integer(node: UOp) -> int | None:
-    """The value of a constant, also when it is a broadcast one."""
-    if node.op is Op.VECTORIZE and all(s is node.src[0] for s in node.src):
-        node = node.src[0]
-    return int(node.arg) if node.op is Op.CONST else None
-
-
-def _is_number(node: UOp) -> bool:
-    """Whether a node is a constant other than NaN."""
-    if node.op is Op.VECTORIZE and all(s is node.src[0] for s in node.src):
-        node = node.src[0]
-    return node.op is Op.CONST and node.arg == node.arg
-
-
-def _is_inside(amount: UOp, dtype: DType) -> bool:
-    """Whether a shift is certainly by at least 0 and less than the width of the type."""
-    low, high = bounds(amount)
-    return bool(low >= 0 and high < dtype.bits)
-
-
-def _are_positive(node: UOp) -> bool:
-    """Whether a division's dividend is certainly >= 0 and its divisor certainly > 0."""
-    return bool(bounds(node.src[0])[0] >= 0 and bounds(node.src[1])[0] > 0)

@@ -14,6 +14,7 @@ from gradlet.target.target import TARGETS, Target, by_name
 from tests.render.build import Build, assert_same_bits, execute, run_both, storage
 from tests.render.test_llvmalu import edge_values
 
+LLVM_TARGETS = [target for target in TARGETS.values() if target.language == "llvm"]
 LIMITS = [
     127.5,
     128.0,
@@ -73,7 +74,7 @@ def test_cast_to_every_type(source: DType, target: str) -> None:
 
 
 @pytest.mark.parametrize("lanes", (1, 4))
-@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda t: t.name)
+@pytest.mark.parametrize("target", LLVM_TARGETS, ids=lambda t: t.name)
 def test_all_casts_compile_for_every_target(target: Target, lanes: int) -> None:
     build = Build()
     sources = [(d, build.param(d, lanes)) for d in dtypes.all()]

@@ -21,6 +21,7 @@ from tests.render.build import Build, execute, run_both
 
 F32 = dtypes.float32
 HOST = by_name(runnable()[0])
+LLVM_TARGETS = [target for target in TARGETS.values() if target.language == "llvm"]
 
 
 def iota(size: int, dtype: str = "float32") -> np.ndarray:
@@ -393,7 +394,7 @@ def gpu_types(dtype: DType) -> Build:
     return build
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda t: t.name)
+@pytest.mark.parametrize("target", LLVM_TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("dtype", [d for d in dtypes.all() if not d.is_bool], ids=lambda d: d.name)
 def test_every_type_compiles_for_every_target(dtype: DType, target: Target) -> None:
     assert emit_assembly(render(gpu_types(dtype).program(), target), target)
