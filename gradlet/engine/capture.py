@@ -168,6 +168,9 @@ class CaptureRecorder(Recorder):
     def stays(self, node: UOp) -> bool:
         return self._is_known(node) and node not in self._changing and buffer_of(node).is_watched
 
+    def is_known(self, node: UOp) -> bool:
+        return self._is_known(node)
+
     def ran(self, call: KernelCall | CopyCall, values: Sequence[int], schedule: Schedule) -> None:
         program = self.program
         if isinstance(call, CopyCall):

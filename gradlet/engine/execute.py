@@ -6,10 +6,11 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from gradlet.base import events, settings
 from gradlet.base.errors import JitError
+from gradlet.base.userline import user_line
 from gradlet.engine import report, usage
 from gradlet.engine.compile import get_kernel, prepare_kernels
 from gradlet.engine.ready import copy as copy  # beside `run_kernel`, for whoever replays calls
@@ -41,10 +42,31 @@ class Recorder:
 
     Attributes:
         arenas: memory of temporary buffers by device: one schedule after another uses it, as they also replay.
+        touched: tensors that this thread gave another value, in order.
+        computed: tensors whose value was computed.
+        realized: nodes that were computed.
+        saved: contents of memory before it was overwritten, while `saves`: a function that raises is undone.
     """
 
     def __init__(self) -> None:
         self.arenas: dict[str, Buffer] = {}
+        self.touched: list[ref[Any]] = []
+        self.computed: list[ref[Any]] = []
+        self.realized: list[UOp] = []
+        self.saved: dict[UOp, bytes] = {}
+        self.saves = True
+
+    def will_run(self, call: KernelCall | CopyCall) -> None:
+        """A call is about to run."""
+        if self.saves:
+            written = [call.destination] if isinstance(call, CopyCall) else [call.buffers[s] for s in call.written]
+            for node in written:
+                if node not in self.saved and self.is_known(node):
+                    self.saved[node] = bytes(buffer_of(node).memory())
+
+    def is_known(self, node: UOp) -> bool:
+        """Whether a buffer held a value before the capture."""
+        raise NotImplementedError
 
     def ran(self, call: KernelCall | CopyCall, values: Sequence[int], schedule: Schedule) -> None:
         """A call of `schedule` ran with these variable values."""
@@ -83,7 +105,29 @@ def refuse_in_capture(what: str, remedy: str) -> None:
         JitError: a capture is running.
     """
     if _thread.recorder is not None:
-        raise JitError(f"{what} inside a jitted function would be frozen at the first call's value; {remedy}")
+        line = user_line()
+        where = f" ({line})" if line else ""
+        raise JitError(f"{what} inside a jitted function would be frozen at the first call's value; {remedy}{where}")
+
+
+def touched(tensor: Any) -> None:
+    """Say that a tensor got another value, for a capture that is running in this thread."""
+    if _thread.recorder is not None:
+        _thread.recorder.touched.append(ref(tensor))
+
+
+def computed(tensor: Any) -> None:
+    """Say that a tensor's value was computed, for a capture that is running in this thread."""
+    if _thread.recorder is not None:
+        _thread.recorder.computed.append(ref(tensor))
+
+
+def undo(recorder: Recorder) -> None:
+    """Put back what was in memory before a capture that failed, and forget what it computed."""
+    for node, content in recorder.saved.items():
+        buffer_of(node).copyin(memoryview(content))
+    for node in recorder.realized:
+        _realized.pop(node, None)
 
 
 def target_of(device: str) -> Target:
@@ -272,6 +316,8 @@ def _settle(
             depending.update(stale)
         known = {root: result for root, result in known.items() if root not in depending}
     _realized.update(known)
+    if _thread.recorder is not None:
+        _thread.recorder.realized += known
     return results
 
 
@@ -295,6 +341,8 @@ def run(plan: Schedule) -> None:
     if len(plan.calls) > 1:
         prepare_kernels([(call.ast, call.device) for call in plan.calls if isinstance(call, KernelCall)])
     for call in plan.calls:
+        if recorder is not None:
+            recorder.will_run(call)
         if isinstance(call, KernelCall):
             values = [plan.values[v] for v in call.variables]
             run_kernel(call, [buffer_of(b) for b in call.buffers], values, wait)

@@ -23,6 +23,7 @@ from gradlet.ops.op import MOVEMENT, Op
 from gradlet.runtime.buffer import buffer_of, new_buffer_node, protected
 from gradlet.tensor import random_state
 from gradlet.tensor.core import wrap
+from gradlet.tensor.results import Intricate
 from gradlet.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -291,6 +292,8 @@ class FastCall:
 
     def _template(self, value: Any) -> Any:
         """The tree of the result with a `_Leaf` for each tensor."""
+        if isinstance(value, Intricate):
+            raise UnfitError
         if isinstance(value, UOp):
             if value.mask & HAS_LIMIT:
                 raise UnfitError

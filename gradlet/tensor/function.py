@@ -8,12 +8,16 @@ object, random draws advance, results of earlier calls keep their values, and wh
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-from weakref import WeakKeyDictionary, ref
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from weakref import ref
 
 from gradlet.base import settings
+from gradlet.base.dtype import dtypes
 from gradlet.base.errors import JitError
 from gradlet.engine import execute
 from gradlet.engine.arenas import memory_line
@@ -21,78 +25,34 @@ from gradlet.engine.capture import CapturedProgram, CaptureRecorder
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import MOVEMENT, Op
 from gradlet.runtime.buffer import buffer_of, new_buffer_node, protected
-from gradlet.tensor import random_state, symbolic
+from gradlet.tensor import jitreport, random_state, reachable, symbolic
+from gradlet.tensor.callarguments import Arguments
 from gradlet.tensor.fastcall import MISSED, FastCall, Replayed, UnfitError, signature_of
-from gradlet.tensor.guards import SIMPLE, Guards
+from gradlet.tensor.guards import Guards
+from gradlet.tensor.results import Build, Results
+from gradlet.tensor.snapshot import Before, Snapshot
 from gradlet.tensor.tensor import Tensor
 
 MAX_CAPTURES = 16
 MAX_FAST = 4  # captures among which calls may alternate and be short
 
-
-@dataclass
-class Arguments:
-    """A call's arguments taken apart: tensors by path, the rest as a hashable key."""
-
-    tensors: list[Tensor] = field(default_factory=list)
-    paths: list[str] = field(default_factory=list)
-    bound: dict[str, int] = field(default_factory=dict)
-    values: list[tuple[str, Any]] = field(default_factory=list)
-
-    def add(self, path: str, value: Any) -> None:
-        """Take one argument, containers element by element.
-
-        Raises:
-            JitError: a value whose changes could not be noticed.
-        """
-        if isinstance(value, Tensor):
-            self.tensors.append(value)
-            self.paths.append(path)
-            self.values.append((path, "Tensor"))
-            for node in symbolic.bound_sizes(value.uop):
-                self.bind(path, node)
-        elif isinstance(value, UOp) and value.op is Op.BIND:
-            self.bind(path, value)
-            self.values.append((path, value.src[0].arg))
-        elif isinstance(value, SIMPLE):
-            self.values.append((path, (type(value).__name__, repr(value))))
-        elif isinstance(value, (list, tuple)):
-            self.values.append((path, (type(value).__name__, len(value))))
-            for number, item in enumerate(value):
-                self.add(f"{path}[{number}]", item)
-        elif isinstance(value, dict):
-            self.values.append((path, ("dict", tuple(repr(k) for k in value))))
-            for name, item in value.items():
-                self.add(f"{path}[{name!r}]", item)
-        elif callable(getattr(value, "__hash__", None)) and not hasattr(value, "__array__"):
-            self.values.append((path, (type(value).__name__, id(value))))
-        else:
-            raise JitError(
-                f"argument {path} of type {type(value).__name__} can change without the jit noticing; "
-                "pass a Tensor, or a Python number, string, list, tuple or dict of these"
-            )
-
-    def bind(self, path: str, node: UOp) -> None:
-        """Note the value of a variable.
-
-        Raises:
-            JitError: it has another value in another argument.
-        """
-        name, value = node.src[0].arg.name, int(node.src[1].arg)
-        if self.bound.setdefault(name, value) != value:
-            raise JitError(
-                f"argument {path}: variable {name!r} is bound to {self.bound[name]} and to {value} in one call; use "
-                "two variables"
-            )
+# One call at a time: a capture looks at all tensors, and a replay at those that it overwrites.
+_one_at_a_time: Final = threading.RLock()
 
 
 @dataclass
 class Slot:
-    """A buffer of the captured program that belongs to a live tensor: looked up again at every call."""
+    """A buffer of the captured program that belongs to a live tensor, or to its gradient: looked up at every call."""
 
     number: int
     tensor: ref[Tensor]
     chain: tuple[Any, ...]
+    is_gradient: bool = False
+
+    def now(self) -> Tensor | None:
+        """The tensor, None when it is gone."""
+        tensor = self.tensor()
+        return tensor.grad if self.is_gradient and tensor is not None else tensor
 
 
 @dataclass
@@ -105,6 +65,7 @@ class Update:
     tensor: ref[Tensor]
     argument: int | None
     node: UOp
+    is_gradient: bool = False
 
 
 @dataclass
@@ -114,14 +75,23 @@ class Capture:
     program: CapturedProgram
     inputs: dict[int, int]  # slot -> number of the input tensor
     states: list[Slot]
+    shared: list[tuple[int, ref[Tensor]]]  # slot of an input whose memory is this closed-over tensor's as well
+    without_gradient: list[ref[Tensor]]  # they had none, and got one
     updates: list[Update]
-    result: Any
+    result: Any  # as the function returned it, with nodes in place of tensors; None where that is not plain
+    results: list[UOp]
+    result_paths: list[str]
+    build: Build
     outputs: tuple[int, ...]  # produced slots that results or updates show to the outside
     in_place: tuple[int, ...]  # slots with values from before the call that the program overwrites
     leftovers: list[ref[Tensor]]
     draws: int
     draw_start: int
     kernels: int
+    names: dict[int, str]  # what the user calls the tensor of a slot
+    reason: str
+    is_tracked: bool  # whether it is known where everything that it reads comes from
+    replays: int = 0
 
 
 def base_and_chain(node: UOp) -> tuple[UOp, tuple[Any, ...]]:
@@ -142,11 +112,12 @@ def for_any_size(chain: tuple[Any, ...]) -> tuple[Any, ...]:
 class jit:
     """Capture a function at its first call and replay its kernels from then on.
 
-    The function may take and return tensors inside lists, tuples and dicts. Python numbers and strings among the
-    arguments, in closures and in attributes of closed-over objects are part of what was captured: a new value captures
-    again, at most 16 times. Tensors that are closed over (weights, optimizer state) are tracked by object, also when
-    the function writes them. A capture that leaves new tensors behind (a gradient, a cache) is made once more at the
-    second call, when those exist; replay starts after that.
+    The function may take and return tensors inside lists, tuples, dicts and dataclasses. Python numbers and strings
+    among the arguments, in closures and in attributes of closed-over objects are part of what was captured: a new
+    value captures again, at most 16 times. Tensors that are closed over (weights, optimizer state) are tracked by
+    object, also when the function writes them. A capture that leaves new tensors behind (a gradient, a cache) is made
+    once more at the second call, when those exist; replay starts after that. A call that raises leaves everything as
+    it was.
 
     Raises:
         JitError: for what replay could not repeat: reading values (`item`, `numpy`, `tolist`, printing) or creating
@@ -161,36 +132,90 @@ class jit:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        if not callable(function):
+        if not callable(function) or isinstance(function, Tensor):
             raise JitError(f"jit takes a function, not {type(function).__name__}; write @jit above a def")
+        for is_one, kind in (
+            (inspect.isgeneratorfunction, "generator"),
+            (inspect.iscoroutinefunction, "coroutine"),
+            (inspect.isasyncgenfunction, "asynchronous generator"),
+        ):
+            if is_one(function):
+                raise JitError(f"jit takes a function that returns its results, not a {kind}; return a list of tensors")
         functools.update_wrapper(self, function)
         self.function = self.jitted_function = function
         self.captures: dict[tuple[Any, ...], Capture] = {}
+        self.calls = 0
+        self._history: list[str] = []
         self._tried: set[tuple[Any, ...]] = set()
+        self._again: dict[tuple[Any, ...], int] = {}
+        self._in_row = 0  # captures since the last replay
         self._fast: list[FastCall] = []  # the last one used first
-        self._bound: WeakKeyDictionary[Any, jit] = WeakKeyDictionary()
+        self._latest: Capture | None = None
+        self._last_key: tuple[Any, ...] | None = None
+        self._guards: Guards | None = None
+        self._bound: dict[int, tuple[ref[Any], jit]] = {}
 
     def __get__(self, instance: Any, owner: type | None = None) -> jit:
         """Methods capture per instance."""
         if instance is None:
             return self
-        found = self._bound.get(instance)
-        if found is None:
-            # A weak reference: the capture of a method must not keep its instance alive.
-            found = self._bound[instance] = jit(_weak_method(self.function, instance))
-        return found
+        found = self._bound.get(id(instance))
+        if found is None or found[0]() is not instance:
+            try:
+                # A weak reference: the capture of a method must not keep its instance alive.
+                key, bound = id(instance), self._bound
+                reference = ref(instance, lambda gone: bound.pop(key, None) and None)
+            except TypeError:
+                raise JitError(
+                    f"{self._name()} is a method of {type(instance).__name__}, which has __slots__ and takes no weak "
+                    "reference, so nothing tells when an instance is gone; add '__weakref__' to its __slots__"
+                ) from None
+            found = self._bound[key] = (reference, jit(_weak_method(self.function, reference)))
+        return found[1]
+
+    def __copy__(self) -> jit:
+        return jit(self.function)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> jit:
+        return jit(self.function)  # functions are not copied either
+
+    def __reduce__(self) -> Any:
+        """Captures stay here: whoever loads it captures anew."""
+        module, name = getattr(self.function, "__module__", ""), getattr(self.function, "__qualname__", "")
+        target: Any = sys.modules.get(module)
+        for part in name.split("."):
+            target = getattr(target, part, None)
+        return name if target is self else (jit, (self.function,))
 
     def reset(self) -> None:
         """Forget every capture; the next call captures anew."""
         self.captures.clear()
         self._tried.clear()
+        self._again.clear()
+        self._in_row = 0
+        self._history.clear()
         self._fast.clear()
+        self._latest = self._last_key = self._guards = None
+        self.calls = 0
 
     @property
     def kernels(self) -> int:
         """Kernels that one replay of the latest capture launches; 0 before the first call."""
-        captures = list(self.captures.values())
-        return captures[-1].kernels if captures else 0
+        return 0 if self._latest is None else self._latest.kernels
+
+    @property
+    def inputs(self) -> list[str]:
+        """The tensors that the latest capture takes: name, shape and type of each."""
+        return [] if self._latest is None else jitreport.inputs(self._latest)
+
+    @property
+    def outputs(self) -> list[str]:
+        """The tensors that the latest capture returns: where in the result, shape and type of each."""
+        return [] if self._latest is None else jitreport.outputs(self._latest)
+
+    def explain(self) -> str:
+        """What was captured, in words: launches, inputs, results, guards, state, and why it was captured again."""
+        return jitreport.explain(self._name(), self.calls, list(self.captures.items()), self._history)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if execute.recording():
@@ -199,25 +224,43 @@ class jit:
             result = fast.call(args, kwargs)
             if result is not MISSED:
                 return result
-        arguments = Arguments()
-        for number, value in enumerate(args):
-            arguments.add(str(number), value)
-        for name in sorted(kwargs):
-            arguments.add(name, kwargs[name])
-        guards = Guards(self.function)
-        tensors = [*arguments.tensors, *guards.tensors]
-        if any(execute.base_buffer(t.uop).op is not Op.BUFFER for t in tensors):
-            Tensor.realize(*tensors)
+        with _one_at_a_time:
+            return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.calls += 1
+        arguments = Arguments(args, kwargs)
+        if any(execute.base_buffer(t.uop).op is not Op.BUFFER for t in arguments.tensors):
+            Tensor.realize(*arguments.tensors)
+        roots = _roots_of(self.function)
+        guards = self._guards
+        if guards is None or not guards.unchanged(*[value for _, value in roots]):
+            guards = self._guards = Guards(*roots)
+        tracked = guards.tensors
+        if any(execute.base_buffer(t.uop).op is not Op.BUFFER for t in tracked):
+            Tensor.realize(*tracked)
         key = self._key(arguments, guards)
         capture = self.captures.get(key)
+        reason = "" if capture is None else "the tensors that it reads are not what they were"
         if capture is not None:
             states = _current_states(capture, arguments)
             if states is not None:
+                guards.let_go()
+                self._again.pop(key, None)
+                self._in_row = 0
+                self._latest, self._last_key = capture, key
+                capture.replays += 1
                 result, replayed = self._replay(capture, arguments, states)
                 self._prepare(capture, replayed, guards, arguments, args, kwargs)
                 replayed.part.idle.append(replayed.runner)
                 return result
-        return self._capture(key, arguments, {id(t) for t in guards.tensors}, args, kwargs)
+        if not guards.is_whole:
+            guards = self._guards = Guards(*roots)
+        reason = self._may_capture(key, guards, reason)
+        try:
+            return self._capture(key, arguments, guards, args, kwargs, reason)
+        finally:
+            guards.let_go()
 
     def _prepare(
         self, capture: Capture, replayed: Replayed, guards: Guards, arguments: Arguments, args: Any, kwargs: Any
@@ -226,8 +269,15 @@ class jit:
         # Threads that call at the same time have a runner each.
         others = [fast for fast in self._fast if fast.runner is not replayed.runner and not fast.is_stale]
         try:
+            if capture.without_gradient or any(slot.is_gradient for slot in capture.states):
+                raise UnfitError
             signature = signature_of(args, kwargs)
-            fast = FastCall(capture, replayed, guards.unchanged, guards.tensors, arguments.tensors, signature)
+            function = self.function
+
+            def unchanged() -> bool:
+                return guards.unchanged(*[value for _, value in _roots_of(function)])
+
+            fast = FastCall(capture, replayed, unchanged, guards.tensors, arguments.tensors, signature)
             self._fast = [fast, *others[: MAX_FAST - 1]]
         except UnfitError:
             self._fast = others
@@ -242,99 +292,168 @@ class jit:
             views.append(
                 (for_any_size(chain), base.dtype, base.arg.size, base.arg.device, bases.setdefault(base, len(bases)))
             )
-        # A tensor that is closed over may also be an argument, or share its memory.
-        found = [(n, bases.get(execute.base_buffer(t.uop))) for n, t in enumerate(guards.tensors)]
-        shared = tuple([pair for pair in found if pair[1] is not None])
-        return (tuple(arguments.values), (tuple(views), shared), guards.key, bool(Tensor.training))
+        return (tuple(arguments.values), tuple(views), guards.key, bool(Tensor.training))
 
-    def _capture(
-        self, key: tuple[Any, ...], arguments: Arguments, closed_over: set[int], args: Any, kwargs: Any
-    ) -> Any:
-        if key not in self.captures and len(self.captures) >= MAX_CAPTURES:
+    def _may_capture(self, key: tuple[Any, ...], guards: Guards, reason: str) -> str:
+        """Why this call is captured.
+
+        Raises:
+            JitError: it was too often, or something could change unnoticed.
+        """
+        if guards.large:
             raise JitError(
-                f"{self._name()} was captured {MAX_CAPTURES} times and still meets new {self._moving(key)}; make it a "
+                f"{self._name()} reads the array {guards.large[0]}, which is too large to compare at every call; make "
+                "it a Tensor outside, or take the numbers that are needed before"
+            )
+        if key not in self.captures and len(self.captures) >= MAX_CAPTURES:
+            moving = jitreport.moving(self.captures, self._last_key, key)
+            raise JitError(
+                f"{self._name()} was captured {MAX_CAPTURES} times and still meets new {moving}; make it a "
                 "Tensor argument or a bound Variable, or call reset()"
             )
-        first_new = new_buffer_node("CPU", arguments.tensors[0].dtype, 0).arg.number if arguments.tensors else _mark()
-        before = {id(t): (ref(t), t.uop) for t in Tensor.all_live()}
+        self._in_row += 1
+        if self._in_row > 2 * MAX_CAPTURES and key not in self._tried and self._last_key is not None:
+            raise JitError(
+                f"{self._name()} was captured {self._in_row - 1} times in a row and still meets new "
+                f"{jitreport.moving(self.captures, self._last_key, key)}; make it a Tensor argument or a bound "
+                "Variable, or call reset()"
+            )
+        if reason or key in self._tried:
+            reason = reason or "the first capture left tensors behind that later calls use"
+            self._again[key] = self._again.get(key, 0) + 1
+            if self._again[key] > MAX_CAPTURES:
+                raise JitError(
+                    f"{self._name()} was captured {MAX_CAPTURES} times for the same arguments: {reason}, because each "
+                    "call drops them or gives them another form; write to one tensor with assign(), or return the "
+                    "new one"
+                )
+            return reason
+        if self._last_key is None:
+            return "the first call"
+        return f"new {jitreport.moving(self.captures, self._last_key, key)}"
+
+    def _capture(
+        self, key: tuple[Any, ...], arguments: Arguments, guards: Guards, args: Any, kwargs: Any, reason: str
+    ) -> Any:
+        first_new = _mark()
+        before = Snapshot()
+        generators = [(name, g, reachable.generator_state(g)) for name, g in guards.generators]
         given = [execute.base_buffer(tensor.uop) for tensor in arguments.tensors]
         recorder = CaptureRecorder(lambda node: node.arg.number < first_new, given)
-        draw_start = random_state.draws()
         execute.set_recorder(recorder)
         try:
             result = self.function(*args, **kwargs)
-            changed = [t for r, uop in before.values() if (t := r()) is not None and t.uop is not uop]
-            _refuse_written_views(changed, arguments)
-            _realize_all(changed, result)
-            result = _detach_results(result, recorder.program, first_new, arguments)
+            _refuse_generators(generators)
+            written = before.changed(recorder)
+            _refuse_written_views(written, arguments)
+            closed_over = {id(t) for t in guards.tensors}
+            results = Results(result, lambda t: id(t) in closed_over)
+            recorder.saves = False  # what can still fail is the compiler
+            gradients = [b for b in before.new_gradients() if b.tensor.grad.has_value]
+            _realize_all([*results.tensors, *written, *[b.tensor.grad for b in gradients]])
+            made = _detach_results(results.tensors, first_new)
+            results.use(made)
+        except BaseException:
+            execute.set_recorder(None)
+            before.restore(recorder)
+            raise
         finally:
             execute.set_recorder(None)
-        capture = self._describe(recorder.program, before, arguments, result, draw_start, first_new, closed_over)
-        unsettled = any(base_and_chain(before[id(t)][1])[0].op is not Op.BUFFER for t in changed)
-        if unsettled or (capture.leftovers and key not in self._tried):
+        settled = all(base_and_chain(before.tensors[id(t)].uop)[0].op is Op.BUFFER for t in written)
+        capture = self._describe(recorder, before, arguments, guards, results, made, gradients, reason)
+        before.tensors.clear()
+        if not settled or not capture.is_tracked or (capture.leftovers and key not in self._tried):
             # Tensors that got their first memory inside, or were made inside and live on (gradients, lazily made
             # state): they are known at the next call, capture then.
             self._tried.add(key)
             self.captures.pop(key, None)
-            self._fast.clear()
         else:
-            self._fast.clear()
             self.captures[key] = capture
             if settings.DEBUG >= 1:
                 print(f"{self._name()} captured: {capture.kernels} kernels, {memory_line(capture.program.memory)}")
-        return result
+        self._fast.clear()
+        self._latest, self._last_key = capture, key
+        self._history = [*self._history[-99:], f"call {self.calls}: {reason}"]
+        return results.build(made)
 
     def _describe(
-        self, program: CapturedProgram, before: dict[int, Any], arguments: Arguments, result: Any, draw_start: int,
-        first_new: int, closed_over: set[int],
+        self, recorder: execute.Recorder, before: Snapshot, arguments: Arguments, guards: Guards, results: Results,
+        made: Sequence[Tensor], gradients: Sequence[Before], reason: str,
     ) -> Capture:  # fmt: skip
+        program: CapturedProgram = recorder.program  # type: ignore[attr-defined]
+        closed_over = {id(t) for t in guards.tensors}
+        paths = {v[1]: path for path, v in guards.values.items() if type(v) is tuple and v[0] == "Tensor"}
+        owners = {id(b.grad): b.tensor for b in before.tensors.values() if isinstance(b.grad, Tensor)}
+        of_arguments = {id(t): n for n, t in enumerate(arguments.tensors)}
+        touched = {id(r()) for r in recorder.touched}
+        overwritten = {call.slots[w] for call in program.calls for w in call.written}
         inputs: dict[int, int] = {}
+        names: dict[int, str] = {}
         for number, tensor in enumerate(arguments.tensors):
-            slot = program.slot_of.get(execute.base_buffer(tensor.uop))
+            slot = program.slot_of.get(execute.base_buffer(before.tensors[id(tensor)].uop))
             if slot is not None:
                 inputs.setdefault(slot, number)
-        written = {call.slots[w] for call in program.calls for w in call.written}
+                names.setdefault(slot, f"argument {arguments.paths[number]}")
         states: list[Slot] = []
+        shared: list[tuple[int, ref[Tensor]]] = []
         updates: list[Update] = []
-        seen: set[int] = set()
         others: dict[int, Slot] = {}
-        for reference, old in before.values():
-            tensor = reference()
-            if tensor is None:
-                continue
-            base, chain = base_and_chain(old)
+        for own, entry in before.tensors.items():
+            base, chain = base_and_chain(entry.uop)
             held = program.slot_of.get(base) if base.op is Op.BUFFER else None
-            if held is not None and held not in inputs and held not in program.produced:
-                # Of tensors that share memory all that are closed over count: one of them may be given another.
-                if id(tensor) in closed_over:
-                    states.append(Slot(held, reference, chain))
-                    seen.add(held)
+            if held is not None and held not in program.produced:
+                owner = owners.get(own)
+                if held in inputs:
+                    if own in closed_over:
+                        shared.append((held, ref(entry.tensor)))
+                elif own in closed_over:
+                    # Of tensors that share memory all that are closed over count: one may be given another.
+                    states.append(Slot(held, ref(entry.tensor), chain))
+                    names[held] = paths[own]
+                elif owner is not None:
+                    states.append(Slot(held, ref(owner), chain, True))
+                    names.setdefault(held, f"{paths.get(id(owner), 'a tensor')}.grad")
                 else:
-                    others.setdefault(held, Slot(held, reference, chain))
-            if tensor.uop is not old or (held is not None and held in written):
-                given = next((n for n, a in enumerate(arguments.tensors) if a is tensor), None)
-                updates.append(Update(reference, given, tensor.uop))
+                    others.setdefault(held, Slot(held, ref(entry.tensor), chain))
+            moved = own in touched and entry.tensor.uop is not entry.uop
+            if moved or (held is not None and held in overwritten):
+                updates.append(Update(ref(entry.tensor), of_arguments.get(own), entry.tensor.uop))
+        seen = {slot.number for slot in states}
         states += [slot for held, slot in others.items() if held not in seen]
-        returned = {id(t) for t in _tensors_in(result)}
-        leftovers = [
-            ref(t)
-            for t in Tensor.all_live()
-            if not _was_there(t, before) and id(t) not in returned and _depends(t, program)
+        known = {*inputs, *program.produced, *[slot.number for slot in states]}
+        is_tracked = len(known) == len(program.nodes)
+        added = [
+            b for b in gradients if b.grad is not None and program.slot_of.get(_base_before(before, b.grad)) in known
         ]
-        shown = [execute.base_buffer(t.uop) for t in _tensors_in(result)]
-        shown += [execute.base_buffer(u.node) for u in updates]
+        updates += [Update(ref(b.tensor), None, b.tensor.grad.uop, True) for b in added]
+        kept = {id(t) for t in (*made, *results.tensors, *[b.tensor.grad for b in added])}
+        leftovers = [
+            ref(t) for t in Tensor.all_live() if not before.has(t) and id(t) not in kept and _depends(t, program)
+        ]
+        shown = [execute.base_buffer(t.uop) for t in made] + [execute.base_buffer(u.node) for u in updates]
         outputs = tuple(dict.fromkeys(s for n in shown if (s := program.slot_of.get(n)) in program.produced))
         program.temporary = _temporary(program, outputs)
         changing = {id(update.tensor()) for update in updates}
-        program.settle({*inputs, *outputs, *[s.number for s in states if id(s.tensor()) in changing]})
+        program.settle({*inputs, *outputs, *[s.number for s in states if s.is_gradient or id(s.tensor()) in changing]})
         program.share_memory(outputs)
-        in_place = program.in_place
-        kernels = sum(call.kernel is not None for call in program.calls)
-        draws = random_state.draws() - draw_start
-        template = _map_tensors(result, lambda t: t.uop)
         return Capture(
-            program, inputs, states, updates, template, outputs, in_place, leftovers, draws, draw_start, kernels
-        )
+            program, inputs, states, shared,
+            without_gradient=[ref(b.tensor) for b in gradients if b.grad is None],
+            updates=updates,
+            result=results.tree,
+            results=[t.uop for t in made],
+            result_paths=results.paths,
+            build=results.build,
+            outputs=outputs,
+            in_place=program.in_place,
+            leftovers=leftovers,
+            draws=random_state.draws() - before.draws,
+            draw_start=before.draws,
+            kernels=sum(call.kernel is not None for call in program.calls),
+            names=names,
+            reason=reason,
+            is_tracked=is_tracked,
+        )  # fmt: skip
 
     def _replay(self, capture: Capture, arguments: Arguments, states: dict[int, UOp]) -> tuple[Any, Replayed]:
         program = capture.program
@@ -368,26 +487,16 @@ class jit:
         for update in capture.updates:
             tensor = update.tensor() if update.argument is None else arguments.tensors[update.argument]
             if tensor is not None:
-                tensor.uop = _of_this_call(symbolic.rebound(update.node, arguments.bound), changes)
-        result = _map_nodes(
-            capture.result,
-            lambda node: Tensor.of_node(_of_this_call(symbolic.rebound(node, arguments.bound), changes)),
-        )
-        return result, replayed
+                node = _of_this_call(symbolic.rebound(update.node, arguments.bound), changes)
+                if update.is_gradient:
+                    tensor.grad = Tensor.of_node(node)
+                else:
+                    tensor.uop = node
+        made = [Tensor.of_node(_of_this_call(symbolic.rebound(n, arguments.bound), changes)) for n in capture.results]
+        return capture.build(made), replayed
 
     def _name(self) -> str:
         return f"jitted function {getattr(self.function, '__name__', repr(self.function))!r}"
-
-    def _moving(self, key: tuple[Any, ...]) -> str:
-        """Which part of the key differs between captures, in words."""
-        last = list(self.captures)[-1]
-        for old, new in zip(last[0], key[0], strict=False):
-            if old != new:
-                return f"values of argument {new[0]} (now {new[1][-1]})"
-        if last[1] != key[1]:
-            return "shapes, dtypes, devices or aliasing of its tensor arguments"
-        changed = sorted(dict(key[2]).items() - dict(last[2]).items())
-        return f"values of {changed[0][0]}" if changed else "training mode"
 
 
 TinyJit = jit
@@ -395,47 +504,44 @@ TinyJit = jit
 
 def _mark() -> int:
     """A buffer number above all given out so far."""
-    from gradlet.base.dtype import dtypes
-
     return int(new_buffer_node("CPU", dtypes.uint8, 0).arg.number)
 
 
-def _weak_method(function: Callable[..., Any], instance: Any) -> Callable[..., Any]:
-    reference = ref(instance)
+def _roots_of(function: Any) -> list[tuple[str, Any]]:
+    """Where guards begin: the function, and the instance of a method."""
+    reference = getattr(function, "guarded_instance", None)
+    if reference is not None:
+        return [("self", reference()), ("", function.guarded_function)]
+    return [("" if isinstance(function, reachable.CALLED) else "self", function)]
 
+
+def _weak_method(function: Callable[..., Any], reference: ref[Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         return function(reference(), *args, **kwargs)
 
     call.guarded_instance = reference  # type: ignore[attr-defined]
+    call.guarded_function = function  # type: ignore[attr-defined]
     return call
 
 
-def _tensors_in(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors_in(item)
+def _base_before(before: Snapshot, tensor: Tensor) -> UOp:
+    entry = before.tensors.get(id(tensor))
+    return execute.base_buffer(entry.uop if entry is not None else tensor.uop)
 
 
-def _map_tree(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
-    if isinstance(value, kind):
-        return change(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_map_tree(v, kind, change) for v in value))
-    if isinstance(value, (list, tuple)):
-        return type(value)(_map_tree(v, kind, change) for v in value)
-    if isinstance(value, dict):
-        return {k: _map_tree(v, kind, change) for k, v in value.items()}
-    return value
+def _refuse_generators(generators: Sequence[tuple[str, Any, str]]) -> None:
+    """Numbers that Python drew are the same in every replay.
 
-
-def _map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
-    return _map_tree(value, Tensor, change)
+    Raises:
+        JitError: some were drawn.
+    """
+    for name, generator, state in generators:
+        if reachable.generator_state(generator) != state:
+            raise JitError(
+                f"{name or 'a random number generator'} was drawn from inside a jitted function: its numbers would be "
+                "frozen at the first call's; draw outside and pass the number, or use Tensor.rand"
+            )
 
 
 def _of_this_call(node: UOp, changes: dict[UOp, UOp]) -> UOp:
@@ -453,15 +559,11 @@ def _of_this_call(node: UOp, changes: dict[UOp, UOp]) -> UOp:
     return base
 
 
-def _map_nodes(value: Any, change: Callable[[UOp], Any]) -> Any:
-    return _map_tree(value, UOp, change)
-
-
-def _realize_all(changed: Sequence[Tensor], result: Any) -> None:
+def _realize_all(tensors: Sequence[Tensor]) -> None:
     """Compute results and written tensors in one schedule."""
-    tensors = list(dict.fromkeys([*_tensors_in(result), *changed]))
-    if tensors:
-        Tensor.realize(*tensors)
+    chosen = list(dict.fromkeys(tensors))
+    if chosen:
+        Tensor.realize(*chosen)
 
 
 def _refuse_written_views(changed: Sequence[Tensor], arguments: Arguments) -> None:
@@ -479,30 +581,51 @@ def _refuse_written_views(changed: Sequence[Tensor], arguments: Arguments) -> No
             )
 
 
-def _detach_results(result: Any, program: CapturedProgram, first_new: int, arguments: Arguments) -> Any:
+def _detach_results(results: Sequence[Tensor], first_new: int) -> list[Tensor]:
     """Give results memory of their own where it is an input's, a state's, or another result's."""
-    owned = {execute.base_buffer(t.uop) for t in Tensor.all_live() if t not in set(_tensors_in(result))}
-    seen: dict[UOp, Tensor] = {}
-
-    def separate(tensor: Tensor) -> Tensor:
+    chosen = {id(t) for t in results}
+    owned = {execute.base_buffer(t.uop) for t in Tensor.all_live() if id(t) not in chosen}
+    made = []
+    for tensor in results:
         base = execute.base_buffer(tensor.uop)
-        if base.op is not Op.BUFFER or base.arg.number < first_new or base in owned:
-            return tensor.clone().realize()
-        seen[base] = tensor
-        return tensor
-
-    return _map_tensors(result, separate)
-
-
-def _was_there(tensor: Tensor, before: dict[int, Any]) -> bool:
-    """Whether the tensor was alive at the start of the capture (an id alone may have been used again)."""
-    found = before.get(id(tensor))
-    return found is not None and found[0]() is tensor
+        is_new = base.op is Op.BUFFER and base.arg.number >= first_new and base not in owned
+        made.append(tensor if is_new else tensor.clone().realize())
+    return made
 
 
 def _depends(tensor: Tensor, program: CapturedProgram) -> bool:
     """Whether the tensor's value would change with a replay: its graph reads a buffer of the program."""
     return any(n.op is Op.BUFFER and n in program.slot_of for n in toposort((tensor.uop,)))
+
+
+def _current_states(capture: Capture, arguments: Arguments) -> dict[int, UOp] | None:
+    """The buffers that tracked tensors have now, or None when one changed its form and capture must run again."""
+    if capture.without_gradient:
+        for reference in capture.without_gradient:
+            owner = reference()
+            if owner is not None and owner.grad is not None:
+                return None  # that one is to be added to
+    for slot, reference in capture.shared:
+        owner = reference()
+        if owner is None or execute.base_buffer(owner.uop) is not _input_base(capture, arguments, slot):
+            return None
+    states: dict[int, UOp] = {}
+    inputs = {execute.base_buffer(t.uop) for t in arguments.tensors}
+    for state in capture.states:
+        tensor = state.now()
+        if tensor is None or not tensor.has_value:
+            return None  # what the function reads now cannot be what it read then
+        base, chain = base_and_chain(tensor.uop)
+        if base.op is not Op.BUFFER:
+            tensor.realize()
+            base, chain = base_and_chain(tensor.uop)
+        captured = capture.program.nodes[state.number]
+        same = base.op is Op.BUFFER and chain == state.chain and base.dtype is captured.dtype
+        if not same or base.arg[1:] != captured.arg[1:] or base in inputs:
+            return None
+        if states.setdefault(state.number, base) is not base:
+            return None  # two tensors shared this memory and do not any more
+    return states
 
 
 def _temporary(program: CapturedProgram, outputs: Sequence[int]) -> set[int]:
@@ -516,25 +639,8 @@ def _temporary(program: CapturedProgram, outputs: Sequence[int]) -> set[int]:
     return (found & program.produced) - seen - set(outputs)
 
 
-def _current_states(capture: Capture, arguments: Arguments) -> dict[int, UOp] | None:
-    """The buffers that tracked tensors have now, or None when one changed its form and capture must run again."""
-    states: dict[int, UOp] = {}
-    inputs = {execute.base_buffer(t.uop) for t in arguments.tensors}
-    for state in capture.states:
-        tensor = state.tensor()
-        if tensor is None:
-            return None  # what the function reads now cannot be what it read then
-        base, chain = base_and_chain(tensor.uop)
-        if base.op is not Op.BUFFER:
-            tensor.realize()
-            base, chain = base_and_chain(tensor.uop)
-        captured = capture.program.nodes[state.number]
-        same = base.op is Op.BUFFER and chain == state.chain and base.dtype is captured.dtype
-        if not same or base.arg[1:] != captured.arg[1:] or base in inputs:
-            return None
-        if states.setdefault(state.number, base) is not base:
-            return None  # two tensors shared this memory and do not any more
-    return states
+def _input_base(capture: Capture, arguments: Arguments, slot: int) -> UOp:
+    return execute.base_buffer(arguments.tensors[capture.inputs[slot]].uop)
 
 
 def _save_from_overwriting(
@@ -550,7 +656,9 @@ def _save_from_overwriting(
     targets = {replaced.get(slot, program.nodes[slot]): slot for slot in capture.in_place}
     owners: dict[UOp, ref[Tensor]] = {}
     for state in capture.states:
-        owners[replaced.get(state.number, program.nodes[state.number])] = state.tensor
+        held_by = state.now()
+        if held_by is not None:
+            owners[replaced.get(state.number, program.nodes[state.number])] = ref(held_by)
     held: set[UOp] = set()
     for tensor in Tensor.all_live():
         node = tensor.uop

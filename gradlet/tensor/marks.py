@@ -10,6 +10,7 @@ from typing import Final, Self
 
 from gradlet.base.dtype import DType
 from gradlet.base.errors import ArgumentError
+from gradlet.engine import execute
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.movement import operand
 from gradlet.ops.op import DerivativeArg, DeviceArg, Op
@@ -153,6 +154,7 @@ class Marks(LazyTensor):
         'CPU'
         """
         moved = self.to(device)
+        execute.touched(self)
         self.uop, self._place, self._view = moved.uop, moved._place, None
         if self.grad is not None:
             self.grad = self.grad.to(device)

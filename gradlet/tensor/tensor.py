@@ -157,6 +157,7 @@ class Tensor(Casts, Elementary, Text, Copying, Gradients, Marks, Writing, public
 
         Raises:
             ArgumentError: not an integer.
+            JitError: inside a jitted function.
 
         >>> Tensor.manual_seed(3)
         >>> first = Tensor.rand(2).tolist()
@@ -164,6 +165,7 @@ class Tensor(Casts, Elementary, Text, Copying, Gradients, Marks, Writing, public
         >>> Tensor.rand(2).tolist() == first
         True
         """
+        execute.refuse_in_capture("manual_seed", "call it outside")
         random_state.set_seed(seed)
 
     class train:

@@ -65,9 +65,12 @@ class Values(LazyTensor):
         for old, new in given.items():
             results[old] = results[new]
         strayed: list[tuple[Any, str]] = []
+        is_captured = execute.recording()
         for tensor in alive:
             result = results.get(tensor.uop)
             if result is not None:
+                if is_captured:
+                    execute.computed(tensor)
                 before, tensor.uop, tensor._place = tensor._place, result, place_of(result)
                 if before is not None and tensor._place != before:
                     strayed.append((tensor, before))

@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import DeviceError, DTypeError, ShapeError
+from gradlet.engine import execute
 from gradlet.ops.movement import operand
 from gradlet.ops.op import Op
 from gradlet.tensor import symbolic, writes
@@ -66,6 +67,7 @@ class Writing(LazyTensor):
         """
         if operand(x, "replace", "x").shape != self.shape:
             raise ShapeError(f"replace: shape {x.shape} does not replace shape {self.shape}; they must agree")
+        execute.touched(self)
         self.uop, self._place, self._view = x.uop, x._place, None
         return self
 
@@ -103,6 +105,7 @@ class Writing(LazyTensor):
         owner = holders[0][0] if holders else self
         path = [*steps, *inner]
         writes.check_writable(path, "write")
+        execute.touched(owner)
         owner.uop = writes.store(owner.uop, path, node)
         place = None if owner.uop.mask & _MEMORY else foreign(owner._place)
         if place is not None:
@@ -110,6 +113,7 @@ class Writing(LazyTensor):
         if owner._place is None:
             owner._place = value._place
         for holder, depth in [*holders[1:], (self, len(steps))] if holders else []:
+            execute.touched(holder)
             holder.uop, holder._place = writes.replay(steps[:depth], owner.uop), owner._place
 
     def _see_writes(self) -> None:
@@ -117,6 +121,7 @@ class Writing(LazyTensor):
         holders, steps = writes.sources(self._view)
         if holders:
             owner = holders[0][0]
+            execute.touched(self)
             self.uop, self._place = writes.replay(steps, owner.uop), owner._place
 
     def __setitem__(self, index: Any, value: Any) -> None:

@@ -96,8 +96,8 @@ def test_guards_are_the_same_until_something_changes():
         nonlocal factor
         factor = value
 
-    guards = Guards(function)
-    assert guards.unchanged()
+    guards = Guards(("", function))
+    assert guards.unchanged(function)
     changes = [
         (lambda: set_factor(4.0), lambda: set_factor(3.0)),
         (lambda: layer.steps.append(5), lambda: layer.steps.pop()),
@@ -111,10 +111,10 @@ def test_guards_are_the_same_until_something_changes():
     ]
     for change, back in changes:
         change()
-        assert not guards.unchanged()
+        assert not guards.unchanged(function)
         back()
-        guards = Guards(function)
-        assert guards.unchanged()
+        guards = Guards(("", function))
+        assert guards.unchanged(function)
 
 
 def test_an_object_in_the_place_of_another_is_noticed():
@@ -130,8 +130,8 @@ def test_an_object_in_the_place_of_another_is_noticed():
 
     for _ in range(200):
         holder.weight = Tensor([1.0])
-        guards = Guards(function)
-        assert guards.unchanged()
+        guards = Guards(("", function))
+        assert guards.unchanged(function)
         del holder.weight
         holder.weight = Tensor([2.0])
-        assert not guards.unchanged()
+        assert not guards.unchanged(function)
