@@ -28,7 +28,7 @@ from gradlet.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from gradlet.engine.capture import CapturedProgram
-    from gradlet.tensor.function import Capture
+    from gradlet.tensor.captured import Capture
 
 MISSED: Final = object()
 NOTHING_BOUND: Final[dict[str, int]] = {}

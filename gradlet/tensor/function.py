@@ -12,7 +12,6 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from weakref import ref
 
@@ -22,14 +21,26 @@ from gradlet.base.errors import JitError
 from gradlet.engine import execute
 from gradlet.engine.arenas import memory_line
 from gradlet.engine.capture import CapturedProgram, CaptureRecorder
-from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import MOVEMENT, Op
-from gradlet.runtime.buffer import buffer_of, new_buffer_node, protected
+from gradlet.graph.node import UOp
+from gradlet.ops.op import Op
+from gradlet.runtime.buffer import new_buffer_node
 from gradlet.tensor import jitreport, random_state, reachable, symbolic
 from gradlet.tensor.callarguments import Arguments
+from gradlet.tensor.captured import (
+    Capture,
+    Slot,
+    Update,
+    base_and_chain,
+    current_states,
+    depends,
+    for_any_size,
+    of_this_call,
+    save_from_overwriting,
+    temporary,
+)
 from gradlet.tensor.fastcall import MISSED, FastCall, Replayed, UnfitError, signature_of
 from gradlet.tensor.guards import Guards
-from gradlet.tensor.results import Build, Results
+from gradlet.tensor.results import Results
 from gradlet.tensor.snapshot import Before, Snapshot
 from gradlet.tensor.tensor import Tensor
 
@@ -38,75 +49,6 @@ MAX_FAST = 4  # captures among which calls may alternate and be short
 
 # One call at a time: a capture looks at all tensors, and a replay at those that it overwrites.
 _one_at_a_time: Final = threading.RLock()
-
-
-@dataclass
-class Slot:
-    """A buffer of the captured program that belongs to a live tensor, or to its gradient: looked up at every call."""
-
-    number: int
-    tensor: ref[Tensor]
-    chain: tuple[Any, ...]
-    is_gradient: bool = False
-
-    def now(self) -> Tensor | None:
-        """The tensor, None when it is gone."""
-        tensor = self.tensor()
-        return tensor.grad if self.is_gradient and tensor is not None else tensor
-
-
-@dataclass
-class Update:
-    """A tensor that the function gave a new value: after a replay it takes the program's result.
-
-    `argument` is its number among the tensor arguments, None for a tensor that is closed over.
-    """
-
-    tensor: ref[Tensor]
-    argument: int | None
-    node: UOp
-    is_gradient: bool = False
-
-
-@dataclass
-class Capture:
-    """One captured call."""
-
-    program: CapturedProgram
-    inputs: dict[int, int]  # slot -> number of the input tensor
-    states: list[Slot]
-    shared: list[tuple[int, ref[Tensor]]]  # slot of an input whose memory is this closed-over tensor's as well
-    without_gradient: list[ref[Tensor]]  # they had none, and got one
-    updates: list[Update]
-    result: Any  # as the function returned it, with nodes in place of tensors; None where that is not plain
-    results: list[UOp]
-    result_paths: list[str]
-    build: Build
-    outputs: tuple[int, ...]  # produced slots that results or updates show to the outside
-    in_place: tuple[int, ...]  # slots with values from before the call that the program overwrites
-    leftovers: list[ref[Tensor]]
-    draws: int
-    draw_start: int
-    kernels: int
-    names: dict[int, str]  # what the user calls the tensor of a slot
-    reason: str
-    is_tracked: bool  # whether it is known where everything that it reads comes from
-    replays: int = 0
-
-
-def base_and_chain(node: UOp) -> tuple[UOp, tuple[Any, ...]]:
-    """The node below the movement ops, and those ops as a key."""
-    chain: list[Any] = []
-    base = execute.base_buffer(node)
-    while node is not base:
-        chain.append((node.op, node.arg, *node.src[1:]))
-        node = node.src[0]
-    return base, tuple(chain)
-
-
-def for_any_size(chain: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A chain whose bound variables may have other values in another call."""
-    return tuple([(*step[:2], *[symbolic.unbound(size) for size in step[2:]]) for step in chain])
 
 
 class jit:
@@ -243,7 +185,7 @@ class jit:
         capture = self.captures.get(key)
         reason = "" if capture is None else "the tensors that it reads are not what they were"
         if capture is not None:
-            states = _current_states(capture, arguments)
+            states = current_states(capture, arguments)
             if states is not None:
                 guards.let_go()
                 self._again.pop(key, None)
@@ -428,11 +370,11 @@ class jit:
         updates += [Update(ref(b.tensor), None, b.tensor.grad.uop, True) for b in added]
         kept = {id(t) for t in (*made, *results.tensors, *[b.tensor.grad for b in added])}
         leftovers = [
-            ref(t) for t in Tensor.all_live() if not before.has(t) and id(t) not in kept and _depends(t, program)
+            ref(t) for t in Tensor.all_live() if not before.has(t) and id(t) not in kept and depends(t, program)
         ]
         shown = [execute.base_buffer(t.uop) for t in made] + [execute.base_buffer(u.node) for u in updates]
         outputs = tuple(dict.fromkeys(s for n in shown if (s := program.slot_of.get(n)) in program.produced))
-        program.temporary = _temporary(program, outputs)
+        program.temporary = temporary(program, outputs)
         changing = {id(update.tensor()) for update in updates}
         program.settle({*inputs, *outputs, *[s.number for s in states if s.is_gradient or id(s.tensor()) in changing]})
         program.share_memory(outputs)
@@ -462,7 +404,7 @@ class jit:
             replaced[slot] = execute.base_buffer(arguments.tensors[number].uop)
         for slot in capture.outputs:
             replaced[slot] = program.fresh_buffer(slot)
-        moved = _save_from_overwriting(capture, replaced, arguments)
+        moved = save_from_overwriting(capture, replaced, arguments)
         values = program.values
         if capture.draws or arguments.bound:
             values = random_state.rebased(values, capture.draw_start)
@@ -487,12 +429,12 @@ class jit:
         for update in capture.updates:
             tensor = update.tensor() if update.argument is None else arguments.tensors[update.argument]
             if tensor is not None:
-                node = _of_this_call(symbolic.rebound(update.node, arguments.bound), changes)
+                node = of_this_call(symbolic.rebound(update.node, arguments.bound), changes)
                 if update.is_gradient:
                     tensor.grad = Tensor.of_node(node)
                 else:
                     tensor.uop = node
-        made = [Tensor.of_node(_of_this_call(symbolic.rebound(n, arguments.bound), changes)) for n in capture.results]
+        made = [Tensor.of_node(of_this_call(symbolic.rebound(n, arguments.bound), changes)) for n in capture.results]
         return capture.build(made), replayed
 
     def _name(self) -> str:
@@ -544,21 +486,6 @@ def _refuse_generators(generators: Sequence[tuple[str, Any, str]]) -> None:
             )
 
 
-def _of_this_call(node: UOp, changes: dict[UOp, UOp]) -> UOp:
-    """A graph of the capture on the buffers of this call: mostly a view or two of one of them."""
-    views: list[UOp] = []
-    base = node
-    while base.op in MOVEMENT and len(base.src) == 1:
-        views.append(base)
-        base = base.src[0]
-    if base.op is not Op.BUFFER:
-        return node.substitute(changes)
-    base = changes.get(base, base)
-    for view in reversed(views):
-        base = mk(view.op, view.dtype, (base,), view.arg)
-    return base
-
-
 def _realize_all(tensors: Sequence[Tensor]) -> None:
     """Compute results and written tensors in one schedule."""
     chosen = list(dict.fromkeys(tensors))
@@ -591,97 +518,3 @@ def _detach_results(results: Sequence[Tensor], first_new: int) -> list[Tensor]:
         is_new = base.op is Op.BUFFER and base.arg.number >= first_new and base not in owned
         made.append(tensor if is_new else tensor.clone().realize())
     return made
-
-
-def _depends(tensor: Tensor, program: CapturedProgram) -> bool:
-    """Whether the tensor's value would change with a replay: its graph reads a buffer of the program."""
-    return any(n.op is Op.BUFFER and n in program.slot_of for n in toposort((tensor.uop,)))
-
-
-def _current_states(capture: Capture, arguments: Arguments) -> dict[int, UOp] | None:
-    """The buffers that tracked tensors have now, or None when one changed its form and capture must run again."""
-    if capture.without_gradient:
-        for reference in capture.without_gradient:
-            owner = reference()
-            if owner is not None and owner.grad is not None:
-                return None  # that one is to be added to
-    for slot, reference in capture.shared:
-        owner = reference()
-        if owner is None or execute.base_buffer(owner.uop) is not _input_base(capture, arguments, slot):
-            return None
-    states: dict[int, UOp] = {}
-    inputs = {execute.base_buffer(t.uop) for t in arguments.tensors}
-    for state in capture.states:
-        tensor = state.now()
-        if tensor is None or not tensor.has_value:
-            return None  # what the function reads now cannot be what it read then
-        base, chain = base_and_chain(tensor.uop)
-        if base.op is not Op.BUFFER:
-            tensor.realize()
-            base, chain = base_and_chain(tensor.uop)
-        captured = capture.program.nodes[state.number]
-        same = base.op is Op.BUFFER and chain == state.chain and base.dtype is captured.dtype
-        if not same or base.arg[1:] != captured.arg[1:] or base in inputs:
-            return None
-        if states.setdefault(state.number, base) is not base:
-            return None  # two tensors shared this memory and do not any more
-    return states
-
-
-def _temporary(program: CapturedProgram, outputs: Sequence[int]) -> set[int]:
-    """The slots that are written first in every call, and that no tensor reads."""
-    seen = {program.slot_of.get(n) for n in toposort([t.uop for t in Tensor.all_live()]) if n.op is Op.BUFFER}
-    found: set[int] = set()
-    touched: set[int] = set()
-    for call in program.calls:
-        found.update({call.slots[w] for w in call.written} - touched)
-        touched.update(call.slots)
-    return (found & program.produced) - seen - set(outputs)
-
-
-def _input_base(capture: Capture, arguments: Arguments, slot: int) -> UOp:
-    return execute.base_buffer(arguments.tensors[capture.inputs[slot]].uop)
-
-
-def _save_from_overwriting(
-    capture: Capture, replaced: dict[int, UOp], arguments: Arguments
-) -> list[tuple[ref[Tensor], UOp]]:
-    """Copy buffers that replay will overwrite while another live graph still reads them.
-
-    The tracked tensor moves to the copy. Returns the tensors to re-point after the replay.
-    """
-    if not capture.in_place:
-        return []
-    program = capture.program
-    targets = {replaced.get(slot, program.nodes[slot]): slot for slot in capture.in_place}
-    owners: dict[UOp, ref[Tensor]] = {}
-    for state in capture.states:
-        held_by = state.now()
-        if held_by is not None:
-            owners[replaced.get(state.number, program.nodes[state.number])] = ref(held_by)
-    held: set[UOp] = set()
-    for tensor in Tensor.all_live():
-        node = tensor.uop
-        if node.op is Op.BUFFER or execute.base_buffer(node).op is Op.BUFFER:
-            base = execute.base_buffer(node)
-            owner = owners.get(base)
-            is_input = any(tensor is a for a in arguments.tensors)
-            if base in targets and not is_input and (owner is None or owner() is not tensor):
-                held.add(base)
-        else:
-            held.update(n for n in toposort((node,)) if n in targets)
-    held.update(node for node in protected() if node in targets)  # somebody outside reads these
-    moved = []
-    for node in held:
-        slot = targets[node]
-        copy = program.fresh_buffer(slot)
-        execute.copy(buffer_of(copy), buffer_of(node))
-        replaced[slot] = copy
-        owner = owners.get(node)
-        owning = owner() if owner is not None else None
-        if owner is not None and owning is not None:
-            moved.append((owner, owning.uop.substitute({node: copy})))
-        for argument in arguments.tensors:
-            if execute.base_buffer(argument.uop) is node:
-                moved.append((ref(argument), argument.uop.substitute({node: copy})))
-    return moved

@@ -15,6 +15,7 @@ UNREACHABLE: dict[tuple[str, str], str] = {
         "every type that a tensor can have becomes a float; this stands there for types to come"
     ),
     ("tensor/fastcall.py", "UnfitError"): "caught by the jit, whose call takes the long way then",
+    ("tensor/function.py", "UnfitError"): "caught a few lines below: later calls take the long way",
 }
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gradlet import Tensor, Variable, jit
 from gradlet.base.errors import JitError
 from gradlet.tensor.function import MAX_CAPTURES
+from gradlet.tensor.guards import MOST_ITEMS
 from tests.errors.table import Row, check
 
 N = Variable("n", 1, 4)
@@ -53,7 +57,84 @@ def reading_a_leftover() -> None:
     made[-1].tolist()
 
 
+class Slotted:
+    """Takes no weak reference."""
+
+    __slots__ = ()
+
+    @jit
+    def step(self, x: Tensor) -> Tensor:
+        return x + 1
+
+
+def rows(x: Tensor) -> Iterator[Tensor]:
+    """No function that returns its results."""
+    yield x
+
+
+def around(value: Any) -> Any:
+    """A list or a dict that contains itself."""
+    if isinstance(value, list):
+        value.append(value)
+    else:
+        value["again"] = value
+    return value
+
+
+def reading_a_large_array() -> None:
+    table = np.zeros(1 << 15)
+    jit(lambda x: x + float(table[0]))(memory())
+
+
+def reaching_too_much() -> None:
+    objects = [[] for _ in range(MOST_ITEMS + 1)]  # type: ignore[var-annotated]
+    jit(lambda x: x + len(objects))(memory())
+
+
+def drawing_from_python() -> None:
+    generator = random.Random(1)
+    jit(lambda x: x + generator.random())(memory())
+
+
+def another_form_at_every_call() -> None:
+    """A tensor that is another view of its memory every time."""
+    whole = Tensor.ones(64).contiguous().realize()
+    part = whole[:4]
+    step = jit(lambda x: x + part)
+    for begin in range(2 * MAX_CAPTURES):
+        part.replace(whole[begin : begin + 4])
+        step(memory())
+
+
+def keeping_what_is_made() -> None:
+    """A list that is longer at every call."""
+    kept: list[Tensor] = []
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        kept.append((x * 2).realize())
+        return x + 1
+
+    for _ in range(3 * MAX_CAPTURES):
+        step(memory())
+
+
 MISTAKES: list[Row] = [
+    (lambda: jit(rows), JitError, "returns its results, not a generator; return a list of tensors"),
+    (lambda: Slotted().step(memory()), JitError, "a method of Slotted, which has __slots__ .*; add '__weakref__' to"),
+    (lambda: twice(around([1])), JitError, "argument .* contains itself; pass tensors in lists, tuples and dicts"),
+    (lambda: jit(lambda x: around([x]))(memory()), JitError, "result.* contains itself; return lists, tuples and d"),
+    (lambda: jit(lambda x: iter([x]))(memory()), JitError, "result is a .*, which would be used up .*; return tensors"),
+    (lambda: jit(lambda x: lambda: x)(memory()), JitError, "result is a function that holds a tensor .*; return tens"),
+    (lambda: reading_a_large_array(), JitError, "reads the array .*table.*, which is too large .*; make it a Tensor"),
+    (lambda: reaching_too_much(), JitError, "reaches more than .* Python objects, .* through objects.*; what it does"),
+    (lambda: drawing_from_python(), JitError, "generator was drawn from inside .*; draw outside and pass the number"),
+    (
+        lambda: another_form_at_every_call(),
+        JitError,
+        r"for the same arguments: .*; write to one tensor with a",
+    ),
+    (lambda: keeping_what_is_made(), JitError, r"times in a row and still meets new values of kept .*; make it a Tens"),
     (lambda: jit(3), JitError, "jit takes a function, not int; write @jit above a def"),
     (
         lambda: twice(memory(), {1, 2}),
