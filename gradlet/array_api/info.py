@@ -6,6 +6,7 @@ from typing import Any
 
 from gradlet.array_api.datatypes import isdtype
 from gradlet.base.dtype import DType, dtypes
+from gradlet.base.errors import DeviceError
 from gradlet.runtime.device import Device
 
 NAMES = (
@@ -31,13 +32,22 @@ class ArrayNamespaceInfo:
         }  # fmt: skip
 
     def devices(self) -> list[str]:
-        """All devices that compute."""
-        return [name for name in Device.names() if name != "NULL"]
+        """All devices that compute on this machine."""
+        return [name for name in Device.names() if name != "NULL" and _opens(name)]
 
     def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, DType]:
         """The types of the standard by name, of one kind or of all."""
         found = {name: dtypes.by_name(name) for name in NAMES}
         return found if kind is None else {name: dtype for name, dtype in found.items() if isdtype(dtype, kind)}
+
+
+def _opens(name: str) -> bool:
+    """Whether this machine has the device."""
+    try:
+        Device[name]
+    except DeviceError:
+        return False
+    return True
 
 
 def __array_namespace_info__() -> ArrayNamespaceInfo:  # noqa: N807 (the standard's name)

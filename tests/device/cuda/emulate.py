@@ -267,7 +267,13 @@ class EmulatedBackend:
 
 
 def register() -> str:
-    """Have the device EMULATED."""
+    """Have the device EMULATED, until `unregister`."""
     BACKENDS.setdefault("EMULATED", "")
     Device._opened.setdefault("EMULATED", EmulatedBackend())
     return "EMULATED"
+
+
+def unregister() -> None:
+    """Be without the device again."""
+    BACKENDS.pop("EMULATED", None)
+    Device._opened.pop("EMULATED", None)

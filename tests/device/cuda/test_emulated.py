@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,13 @@ if emulate.COMPILER is None:
     pytest.skip("no C++ compiler", allow_module_level=True)
 
 RNG = np.random.default_rng(7)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _only_here() -> Iterator[None]:
+    """Other tests see the devices that users see."""
+    yield
+    emulate.unregister()
 
 
 def numbers(*shape: int) -> np.ndarray:
