@@ -165,6 +165,8 @@ class jit:
         for fast in self._fast:
             result = fast.call(args, kwargs)
             if result is not MISSED:
+                self.calls += 1
+                fast.capture.replays += 1
                 return result
         with _one_at_a_time:
             return self._call(args, kwargs)

@@ -103,13 +103,20 @@ def _one(number: int, key: tuple[Any, ...], capture: Any) -> list[str]:
     values += [
         f"argument {path} = {_shown(v)}" for p, found in key[0] if p == "objects" for path, v in found if _plain(v)
     ]
-    values += [f"{path} = {_shown(value)}" for path, value in key[2] if path and _plain(value)]
+    values += [
+        f"{path} = {_shown(value)}" for path, value in key[2] if path and _plain(value) and not _absent(path, value)
+    ]
     values.append(f"Tensor.training = {key[3]}")
     lines += _list("guards", values)
     if capture.draws:
         lines.append(f"  random numbers: {_number(capture.draws, 'draw')} a call")
     names = [call.kernel.name for call in program.calls if call.kernel is not None]
     return lines + _list("launches", names)
+
+
+def _absent(path: str, value: Any) -> bool:
+    """Whether it says only that a function has no defaults."""
+    return path.startswith("default of ") and _shown(value) == "None"
 
 
 def _plain(value: Any) -> bool:

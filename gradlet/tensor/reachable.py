@@ -134,7 +134,8 @@ def is_foreign(value: Any) -> bool:
 def is_library(root: str) -> bool:
     """Whether a package was installed: code that nobody changes while it runs, and far too much to look at."""
     path = getattr(sys.modules.get(root), "__file__", None) or ""
-    return root != "gradlet" and ("site-packages" in path or "dist-packages" in path)
+    # What a tool runs as a script is `__main__` to its own functions, wherever the tool lies.
+    return root not in ("gradlet", "__main__") and ("site-packages" in path or "dist-packages" in path)
 
 
 def is_looked_into(function: Any) -> bool:

@@ -8,6 +8,8 @@ import dataclasses
 import enum
 import functools
 import random
+import sys
+import types
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ import pytest
 
 from gradlet import Tensor, Variable, dtypes, jit
 from gradlet.base.errors import JitError
+from gradlet.tensor import reachable
 
 LEVELS = [1.0, 2.0]
 SWITCH = {"mode": "add"}
@@ -404,3 +407,29 @@ def test_too_many_values_say_which_one_moves() -> None:
     with pytest.raises(JitError, match="argument step"):
         for number in range(40):
             by_keyword(tensor(), step=number)
+
+
+def test_a_script_that_an_installed_tool_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = types.ModuleType("__main__")
+    tool.__file__ = "/usr/lib/python3/dist-packages/tool/__main__.py"
+    monkeypatch.setitem(sys.modules, "__main__", tool)
+    reachable.is_library.cache_clear()
+    script: dict[str, Any] = {"__name__": "__main__", "jit": jit, "factor": 2}
+    exec("@jit\ndef scaled(x):\n    return x * factor\n", script)
+    assert script["scaled"](Tensor([1.0])).item() == 2
+    script["factor"] = 3
+    assert script["scaled"](Tensor([1.0])).item() == 3
+
+
+def test_explain_counts_every_call_and_names_what_is_watched() -> None:
+    offset = 5
+
+    @jit
+    def shifted(x: Tensor) -> Tensor:
+        return x + offset
+
+    for _ in range(6):
+        shifted(Tensor([1.0, 2.0]).realize())
+    text = shifted.explain()
+    assert "6 calls, 1 capture" in text and "replayed 5 times" in text
+    assert "offset = 5" in text and "default of" not in text
