@@ -1,0 +1,202 @@
+"""Kernels on an NVIDIA GPU beside PyTorch on the same card: `python benchmarks/cuda.py [--only A,B] [--output FILE]`.
+
+Both run in this process, in turns, on data that is the same to the bit; results are compared before anything is timed.
+A time is that of one launch among many in a row, between two events of the GPU's stream: the host's part is not in it.
+Needs `pip install 'gradlet[cuda]' torch` and a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from gradlet import Tensor, dtypes
+from gradlet.engine.compile import get_kernel
+from gradlet.runtime.buffer import bind_parts, buffer_of
+from gradlet.runtime.device import Device
+
+ROUNDS = 5
+TARGET_MS = 20  # of launches in a row
+TYPES = {
+    "f32": (dtypes.float32, torch.float32),
+    "bf16": (dtypes.bfloat16, torch.bfloat16),
+    "f16": (dtypes.float16, torch.float16),
+}
+
+
+@dataclass
+class Row:
+    """One comparison: a function that both libraries understand, on random arrays of these shapes."""
+
+    name: str
+    dtype: str
+    shapes: tuple[tuple[int, ...], ...]
+    ours: Callable[..., Any]
+    theirs: Callable[..., Any]
+    work: float
+    unit: str
+
+
+def memory(name: str, dtype: str, shapes: Any, function: Any, nbytes: float, theirs: Any = None) -> Row:
+    """A row that is bound by memory."""
+    return Row(name, dtype, tuple(shapes), function, theirs or function, nbytes, "GB/s")
+
+
+def product(m: int, k: int, n: int, dtype: str, turned: bool = False) -> Row:
+    """A matrix product; `turned`: the right factor lies by columns."""
+    shapes = ((m, k), (n, k) if turned else (k, n))
+    function = (lambda a, b: a @ b.T) if turned else (lambda a, b: a @ b)
+    name = f"gemm {dtype} {m}x{k}x{n}{', x@W.T' if turned else ''}"
+    return Row(name, dtype, shapes, function, function, 2 * m * k * n, "TFLOP/s")
+
+
+def rows() -> Iterator[Row]:
+    """All comparisons."""
+    functional = torch.nn.functional
+    many, wide = 1 << 28, (16384, 8192)
+    size = wide[0] * wide[1]
+    yield memory("copy", "f32", [(many,)], lambda x: x + 0.0, 8 * many)
+    yield memory("relu(2x+1)*0.5-x", "f32", [(many,)], lambda x: (x * 2 + 1).relu() * 0.5 - x, 8 * many)
+    yield memory("exp", "bf16", [(many,)], lambda x: x.exp(), 4 * many)
+    yield memory("sum", "f32", [(many,)], lambda x: x.sum(), 4 * many)
+    yield memory("sum of rows", "f32", [(32768, 8192)], lambda x: x.sum(1), 4 * 2 * size)
+    yield memory("sum of columns", "f32", [(32768, 8192)], lambda x: x.sum(0), 4 * 2 * size)
+    for dtype, nbytes in (("f32", 8), ("bf16", 4)):
+        yield memory(f"softmax 16384x8192 {dtype}", dtype, [wide], lambda x: x.softmax(-1), nbytes * size)
+    yield memory(
+        "layer norm 16384x8192",
+        "bf16",
+        [wide],
+        lambda x: x.layernorm(),
+        4 * size,
+        lambda x: functional.layer_norm(x, (8192,)),
+    )
+    yield memory(
+        "rms norm 65536x1024", "f32", [(65536, 1024)],
+        lambda x: x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt(), 8 * 65536 * 1024,
+        lambda x: functional.rms_norm(x, (1024,), eps=1e-5),
+    )  # fmt: skip
+    yield memory("W@x 16384", "bf16", [(16384, 16384), (16384,)], lambda a, x: a @ x, 2 * 16384**2)
+    yield memory("W@x 16384", "f32", [(16384, 16384), (16384,)], lambda a, x: a @ x, 4 * 16384**2)
+    yield memory("x@W 16384", "f32", [(16384, 16384), (16384,)], lambda a, x: x @ a, 4 * 16384**2)
+    yield memory("transpose 16384", "f32", [(16384, 16384)], lambda a: a.T.contiguous(), 8 * 16384**2)
+    for dtype, side, turned in (
+        ("f32", 4096, False), ("bf16", 1024, False), ("bf16", 4096, False), ("bf16", 4096, True),
+        ("bf16", 8192, False), ("bf16", 8192, True), ("f16", 8192, False), ("f16", 5000, False),
+    ):  # fmt: skip
+        yield product(side, side, side, dtype, turned)
+    yield product(16384, 4096, 512, "bf16")
+    yield Row(
+        "conv 3x3, 64x64x56x56 -> 64", "f32", ((64, 64, 56, 56), (64, 64, 3, 3)), lambda x, w: x.conv2d(w, padding=1),
+        lambda x, w: functional.conv2d(x, w, padding=1), 2.0 * 64 * 64 * 56 * 56 * 64 * 9, "TFLOP/s",
+    )  # fmt: skip
+
+
+def to_tensor(array: torch.Tensor, dtype: str) -> Tensor:
+    """The same bits on our device."""
+    host = array.cpu()
+    if dtype != "bf16":
+        return Tensor(host.numpy(), device="CUDA").realize()
+    bits = host.view(torch.int16).numpy().view(np.uint16)
+    return Tensor(bits, device="CUDA").bitcast(dtypes.bfloat16).realize()
+
+
+def launches(result: Tensor) -> list[tuple[Any, list[Any], list[int]]]:
+    """The kernels of a lazy tensor with their memory, ready to be launched again and again."""
+    plan = result.schedule()
+    bind_parts(plan.memory.arenas, plan.memory.places, {})
+    return [
+        (get_kernel(c.ast, c.device).program, [buffer_of(b) for b in c.buffers], [plan.values[v] for v in c.variables])
+        for c in plan.calls
+    ]
+
+
+def our_seconds(gpu: Any, kernels: list[tuple[Any, list[Any], list[int]]], count: int) -> float:
+    """Seconds of one run among `count`."""
+    begin, end = (gpu.call("cuEventCreate", 0) for _ in range(2))
+    gpu.call("cuEventRecord", begin, gpu.stream)
+    for _ in range(count):
+        for program, buffers, values in kernels:
+            program(buffers, values)
+    gpu.call("cuEventRecord", end, gpu.stream)
+    gpu.synchronize()
+    return float(gpu.call("cuEventElapsedTime", begin, end)) / count / 1e3
+
+
+def their_seconds(function: Callable[[], Any], count: int) -> float:
+    """Seconds of one run among `count`."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(count):
+        function()
+    end.record()
+    torch.cuda.synchronize()
+    return float(begin.elapsed_time(end)) / count / 1e3
+
+
+def compare(gpu: Any, row: Row) -> str:
+    """One line of the table."""
+    torch.manual_seed(0)
+    theirs = [torch.randn(*shape, device="cuda").to(TYPES[row.dtype][1]) for shape in row.shapes]
+    mine = [to_tensor(array, row.dtype) for array in theirs]
+    wanted = row.theirs(*theirs).float()
+    found = torch.from_numpy(row.ours(*mine).cast(dtypes.float32).numpy()).cuda()
+    error = float((found - wanted).abs().max() / (wanted.abs().max() + 1e-30))
+    if not error < 0.02:
+        return f"| {row.name} | {row.dtype} | wrong: {error:.1e} | | | | | |"
+    del wanted, found
+    kernels = launches(row.ours(*mine))
+    our_seconds(gpu, kernels, 2)
+    guess = our_seconds(gpu, kernels, 2)
+    count = max(3, min(200, int(TARGET_MS / 1e3 / guess)))
+    pairs = []
+    for _ in range(ROUNDS):
+        pairs.append((our_seconds(gpu, kernels, count), their_seconds(lambda: row.theirs(*theirs), count)))
+    ours, others = (statistics.median(column) for column in zip(*pairs, strict=True))
+    scale = 1e9 if row.unit == "GB/s" else 1e12
+    return (
+        f"| {row.name} | {row.dtype} | {ours * 1e3:.3f} | {row.work / ours / scale:.4g} {row.unit} "
+        f"| {others * 1e3:.3f} | {row.work / others / scale:.4g} | {others / ours:.2f} | {error:.0e} | {len(kernels)} |"
+    )
+
+
+def main() -> None:
+    """Print the table, and write it where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="beginnings of names of rows, by commas")
+    parser.add_argument("--output", type=Path, help="write the table to this file, too")
+    options = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    backend: Any = Device["CUDA"]
+    lines = [
+        "# Results on a GPU",
+        "",
+        "Written by `python benchmarks/cuda.py --output benchmarks/RESULTS-cuda.md`; do not edit by hand.",
+        "",
+        f"* Date: {datetime.date.today()}",
+        f"* {torch.cuda.get_device_name()}, torch {torch.__version__}; medians of {ROUNDS} rounds in turns",
+        "* Ratios above 1: gradlet is faster. An error is the largest difference by the largest value.",
+        "",
+        "| row | type | gradlet ms | rate | torch ms | its rate | ratio | error | kernels |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    print("\n".join(lines), flush=True)
+    for row in rows():
+        if options.only and not row.name.startswith(tuple(options.only.split(","))):
+            continue
+        lines.append(compare(backend.gpu, row))
+        print(lines[-1], flush=True)
+    if options.output:
+        options.output.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
