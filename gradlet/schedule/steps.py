@@ -186,6 +186,9 @@ class Steps:
         devices.update({n: d for n, d in asked.items() if n not in devices})
         for node in reversed(self.order):
             device = devices.setdefault(node, default)
+            overwritten = self.effects.versions.get(node)
+            if overwritten is not None:
+                devices.setdefault(overwritten, device)  # zeros that a scatter adds to, say
             if node.op is not Op.COPY:
                 for _, source in self.reads[node]:
                     devices.setdefault(source, device)

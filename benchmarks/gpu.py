@@ -1,4 +1,4 @@
-"""Kernels on an NVIDIA GPU beside PyTorch on the same card: `python benchmarks/cuda.py [--only A,B] [--output FILE]`.
+"""Kernels on an NVIDIA GPU beside PyTorch on the same card: `python benchmarks/gpu.py [--only A,B] [--output FILE]`.
 
 Both run in this process, in turns, on data that is the same to the bit; results are compared before anything is timed.
 A time is that of one launch among many in a row, between two events of the GPU's stream: the host's part is not in it.
@@ -63,7 +63,7 @@ def rows() -> Iterator[Row]:
     functional = torch.nn.functional
     many, wide = 1 << 28, (16384, 8192)
     size = wide[0] * wide[1]
-    yield memory("copy", "f32", [(many,)], lambda x: x + 0.0, 8 * many)
+    yield memory("copy", "f32", [(many,)], lambda x: x * 1.5, 8 * many)
     yield memory("relu(2x+1)*0.5-x", "f32", [(many,)], lambda x: (x * 2 + 1).relu() * 0.5 - x, 8 * many)
     yield memory("exp", "bf16", [(many,)], lambda x: x.exp(), 4 * many)
     yield memory("sum", "f32", [(many,)], lambda x: x.sum(), 4 * many)
@@ -179,7 +179,7 @@ def main() -> None:
     lines = [
         "# Results on a GPU",
         "",
-        "Written by `python benchmarks/cuda.py --output benchmarks/RESULTS-cuda.md`; do not edit by hand.",
+        "Written by `python benchmarks/gpu.py --output benchmarks/RESULTS-cuda.md`; do not edit by hand.",
         "",
         f"* Date: {datetime.date.today()}",
         f"* {torch.cuda.get_device_name()}, torch {torch.__version__}; medians of {ROUNDS} rounds in turns",
