@@ -56,6 +56,6 @@ def test_objects_and_memory_flat_over_200_steps():
         for number in range(200):
             step(number)
         assert GlobalCounters.mem_used == memory
-        assert abs(len(gc.get_objects()) - objects) < 100
+        assert len(gc.get_objects()) - objects < 100
     finally:
         gc.enable()

@@ -532,7 +532,7 @@ def test_memory_and_objects_flat_over_replays():
         step(x)
     gc.collect()
     assert GlobalCounters.mem_used == used
-    assert abs(len(gc.get_objects()) - before) < 50
+    assert len(gc.get_objects()) - before < 50  # fewer are what earlier tests left behind
 
 
 def test_empty_and_scalar_inputs():
