@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from gradlet.base.errors import CompilerError
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.allocation import new_buffer_node
 from gradlet.graph.extents import HAS_LIMIT, Extents, write_out
@@ -194,8 +193,6 @@ def _lower(node: UOp, context: Context) -> UOp:
         begin = len(emitter.calls)
         emitter.emit(launch)
         context.spans.append(range(begin, len(emitter.calls)))
-    for call in emitter.calls:
-        _check_place(call)
     context.calls, context.made = emitter.calls, emitter.made
     context.call_bodies, context.apart = emitter.call_bodies, emitter.apart
     for old, new in zip(context.asked, node.src, strict=True):
@@ -211,14 +208,6 @@ def _needed_sizes(node: UOp, context: Context) -> Mapping[UOp, Extents]:
     assert context.effects is not None
     wanted = [(new, context.sizes.get(old, ())) for old, new in zip(context.asked, node.src, strict=True)]
     return needed_sizes(values_only(order, node.src), wanted, context.effects.versions.keys())
-
-
-def _check_place(call: KernelCall | CopyCall) -> None:
-    """A kernel reaches the memory of its own device alone: a GPU would read somewhere else."""
-    if isinstance(call, KernelCall):
-        for buffer in call.buffers:
-            if buffer.arg.device != call.device:
-                raise CompilerError(f"a kernel on {call.device} was given memory of {buffer.arg.device}: {buffer!r}")
 
 
 def _result(node: UOp, emitter: Emitter, default_device: str) -> UOp:
