@@ -185,8 +185,9 @@ class Steps:
                 devices.setdefault(node, memory.arg.device)  # constants go where the memory is that they go into
         devices.update({n: d for n, d in asked.items() if n not in devices})
         for node in reversed(self.order):
-            device = devices.setdefault(node, default)
             overwritten = self.effects.versions.get(node)
+            # A constant that is written into constants goes where these are.
+            device = devices.setdefault(node, default if overwritten is None else devices.get(overwritten, default))
             if overwritten is not None:
                 devices.setdefault(overwritten, device)  # zeros that a scatter adds to, say
             if node.op is not Op.COPY:

@@ -39,3 +39,16 @@ def test_results_and_gradients_are_computed_in_one_place(name: str) -> None:
         for call in lazy.schedule().calls:
             assert isinstance(call, KernelCall)
             assert {call.device, *[buffer.arg.device for buffer in call.buffers]} == {OTHER}
+
+
+def test_constants_written_into_constants_stay_where_they_are() -> None:
+    x = Tensor([5, 6, 7, 8], device=OTHER).realize()
+    kept = x * 3
+    x[:] = 1
+    both = kept + x
+    x[1:3] += 4
+    for lazy in (x, both):
+        for call in lazy.schedule().calls:
+            assert isinstance(call, KernelCall)
+            assert {call.device, *[buffer.arg.device for buffer in call.buffers]} == {OTHER}
+    assert x.tolist() == [1, 5, 5, 1] and both.tolist() == [16, 19, 22, 25]
