@@ -286,6 +286,8 @@ def _forward(place: Place, shape: Sequence[int]) -> Place:
 def _flipped(factor: UOp, axes: Sequence[int]) -> UOp:
     """The other factor with the same axes turned around."""
     source = factor.src[0] if factor.op is Op.EXPAND else factor
+    if not source.shape:  # a scalar that broadcasts
+        return factor
     mine = tuple(sorted({axis for axis in axes if source.shape[axis] > 1}))
     if not mine:
         return factor

@@ -212,15 +212,14 @@ class Program:
         how = self.random.choice(["set", "add"])
         self.code.append(("rows", which, chosen, source, others, how))
         new = self.variables[source].array[others].copy()
-        if how == "add":
-            result = target.array.copy()
-            np.add.at(result, chosen, new)
-            target.store(numbers(target.array), result)
-            return
         result = target.array.copy()
-        for row, values in zip(chosen, new):
-            result[row] = values
-        target.store(numbers(target.array), result)
+        if how == "add":
+            np.add.at(result, chosen, new)
+        else:
+            for row, values in zip(chosen, new):
+                result[row] = values
+        written = sorted(set(chosen))  # of a view too: rows beside them keep what others wrote there
+        target.store(numbers(target.array)[written], result[written])
 
     def late(self, which: int) -> None:
         """A value of what was there before a write and of what is there after it."""

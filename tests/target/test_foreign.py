@@ -161,5 +161,6 @@ def test_kernels_by_hand_compile(target: Target, part: int) -> None:
         assert target.name in ("avx512", "avx2", "sse") or "llvm.x86" not in source
         if {param.dtype for param in program.params} == {dtypes.float32}:  # narrow types take more lanes
             vectors = re.findall(r"<(\d+) x float>", source)
-            assert all(32 * int(lanes) <= target.vector_bits for lanes in vectors)
+            most = 2 * target.vector_bits  # rows that are read far apart are added two vectors at a time
+            assert all(32 * int(lanes) <= most for lanes in vectors)
         assert emit_object(source, target)
