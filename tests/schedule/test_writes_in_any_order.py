@@ -213,12 +213,13 @@ class Program:
         self.code.append(("rows", which, chosen, source, others, how))
         new = self.variables[source].array[others].copy()
         result = target.array.copy()
-        if how == "add":
+        written = list(range(size))
+        if how == "add":  # by assignment of the whole
             np.add.at(result, chosen, new)
         else:
+            written = sorted(set(chosen))  # the rows beside them keep what others wrote there through another view
             for row, values in zip(chosen, new):
                 result[row] = values
-        written = sorted(set(chosen))  # of a view too: rows beside them keep what others wrote there
         target.store(numbers(target.array)[written], result[written])
 
     def late(self, which: int) -> None:
