@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 from weakref import ref
 
 from gradlet.engine import execute
@@ -14,8 +14,22 @@ from gradlet.ops.op import MOVEMENT, Op
 from gradlet.runtime.buffer import buffer_of, protected
 from gradlet.tensor import symbolic
 from gradlet.tensor.callarguments import Arguments
+from gradlet.tensor.guards import Guards
 from gradlet.tensor.results import Build
 from gradlet.tensor.tensor import Tensor
+
+
+class Whose(NamedTuple):
+    """A tensor from outside: by the name under which the guards find it, or else the object itself."""
+
+    path: str | None
+    reference: ref[Tensor] | None = None
+
+    def now(self, guards: Guards) -> Tensor | None:
+        """The tensor that it is in this call, None when it is gone."""
+        if self.path is not None:
+            return guards.tensor(self.path)
+        return None if self.reference is None else self.reference()
 
 
 @dataclass
@@ -23,13 +37,13 @@ class Slot:
     """A buffer of the captured program that belongs to a live tensor, or to its gradient: looked up at every call."""
 
     number: int
-    tensor: ref[Tensor]
+    tensor: Whose
     chain: tuple[Any, ...]
     is_gradient: bool = False
 
-    def now(self) -> Tensor | None:
+    def now(self, guards: Guards) -> Tensor | None:
         """The tensor, None when it is gone."""
-        tensor = self.tensor()
+        tensor = self.tensor.now(guards)
         return tensor.grad if self.is_gradient and tensor is not None else tensor
 
 
@@ -40,10 +54,45 @@ class Update:
     `argument` is its number among the tensor arguments, None for a tensor that is closed over.
     """
 
-    tensor: ref[Tensor]
+    tensor: Whose
     argument: int | None
     node: UOp
     is_gradient: bool = False
+
+
+@dataclass
+class Put:
+    """What the function puts into a place that others see: an attribute, an item, a closed-over name.
+
+    Attributes:
+        step, position: the place, as the guards know it.
+        name: what users call it.
+        build: puts the value together around the new tensors, and behind them those in `Puts.known`, last one first.
+        tree: the value with numbers in place of tensors, where it is simple enough.
+    """
+
+    step: str
+    position: int
+    name: str
+    build: Build
+    tree: Any
+
+
+@dataclass
+class Puts:
+    """All that a call puts into places.
+
+    Attributes:
+        all: in the order of the guards.
+        known: tensors in them that are not new: number of an argument, or whose.
+        moved: names of tensors that are other tensors after the call.
+        is_steady: whether the guards are after the call what they were before.
+    """
+
+    all: list[Put] = field(default_factory=list)
+    known: list[int | Whose] = field(default_factory=list)
+    moved: set[str] = field(default_factory=set)
+    is_steady: bool = True
 
 
 @dataclass
@@ -53,10 +102,11 @@ class Capture:
     program: CapturedProgram
     inputs: dict[int, int]  # slot -> number of the input tensor
     states: list[Slot]
-    shared: list[tuple[int, ref[Tensor]]]  # slot of an input whose memory is this closed-over tensor's as well
-    without_gradient: list[ref[Tensor]]  # they had none, and got one
+    shared: list[tuple[int, Whose]]  # slot of an input whose memory is this closed-over tensor's as well
+    without_gradient: list[Whose]  # they had none, and got one
     updates: list[Update]
-    result: Any  # as the function returned it, with nodes in place of tensors; None where that is not plain
+    puts: Puts
+    result: Any  # as the function returned it, with numbers in place of tensors, where that is plain
     results: list[UOp]
     result_paths: list[str]
     build: Build
@@ -107,21 +157,21 @@ def depends(tensor: Tensor, program: CapturedProgram) -> bool:
     return any(n.op is Op.BUFFER and n in program.slot_of for n in toposort((tensor.uop,)))
 
 
-def current_states(capture: Capture, arguments: Arguments) -> dict[int, UOp] | None:
+def current_states(capture: Capture, arguments: Arguments, guards: Guards) -> dict[int, UOp] | None:
     """The buffers that tracked tensors have now, or None when one changed its form and capture must run again."""
     if capture.without_gradient:
-        for reference in capture.without_gradient:
-            owner = reference()
+        for whose in capture.without_gradient:
+            owner = whose.now(guards)
             if owner is not None and owner.grad is not None:
                 return None  # that one is to be added to
-    for slot, reference in capture.shared:
-        owner = reference()
+    for slot, whose in capture.shared:
+        owner = whose.now(guards)
         if owner is None or execute.base_buffer(owner.uop) is not _input_base(capture, arguments, slot):
             return None
     states: dict[int, UOp] = {}
     inputs = {execute.base_buffer(t.uop) for t in arguments.tensors}
     for state in capture.states:
-        tensor = state.now()
+        tensor = state.now(guards)
         if tensor is None or not tensor.has_value:
             return None  # what the function reads now cannot be what it read then
         base, chain = base_and_chain(tensor.uop)
@@ -153,7 +203,7 @@ def _input_base(capture: Capture, arguments: Arguments, slot: int) -> UOp:
 
 
 def save_from_overwriting(
-    capture: Capture, replaced: dict[int, UOp], arguments: Arguments
+    capture: Capture, replaced: dict[int, UOp], arguments: Arguments, guards: Guards
 ) -> list[tuple[ref[Tensor], UOp]]:
     """Copy buffers that replay will overwrite while another live graph still reads them.
 
@@ -165,7 +215,7 @@ def save_from_overwriting(
     targets = {replaced.get(slot, program.nodes[slot]): slot for slot in capture.in_place}
     owners: dict[UOp, ref[Tensor]] = {}
     for state in capture.states:
-        held_by = state.now()
+        held_by = state.now(guards)
         if held_by is not None:
             owners[replaced.get(state.number, program.nodes[state.number])] = ref(held_by)
     held: set[UOp] = set()

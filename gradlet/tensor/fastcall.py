@@ -23,7 +23,8 @@ from gradlet.ops.op import MOVEMENT, Op
 from gradlet.runtime.buffer import buffer_of, new_buffer_node, protected
 from gradlet.tensor import random_state
 from gradlet.tensor.core import wrap
-from gradlet.tensor.results import Intricate
+from gradlet.tensor.guards import Guards, Held
+from gradlet.tensor.results import Intricate, Number
 from gradlet.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -168,10 +169,11 @@ class _Input:
 class _State(NamedTuple):
     """A tracked tensor that the program reads."""
 
-    tensor: ref[Tensor]
+    path: str | None
     number: int
     slot: int
     places: list[tuple[memoryview, int]]
+    is_written: bool
 
     def move(self, address: int) -> None:
         """Let the graph find it there."""
@@ -194,7 +196,7 @@ class FastCall:
     """
 
     def __init__(
-        self, capture: Capture, replayed: Replayed, unchanged: Callable[[], bool], closed_over: Sequence[Tensor],
+        self, capture: Capture, replayed: Replayed, guards: Guards, roots: Callable[[], list[Any]],
         tensors: Sequence[Tensor], signature: Any,
     ) -> None:  # fmt: skip
         """What `capture` does with arguments like these.
@@ -202,8 +204,8 @@ class FastCall:
         Args:
             capture: a capture that has just been replayed.
             replayed: how.
-            unchanged: says whether what the function closes over is as it is now.
-            closed_over: the tensors among that.
+            guards: what the function closes over, as it is now.
+            roots: gives where the guards begin.
             tensors: the tensor arguments.
             signature: the arguments with their tensors and the values of variables taken out; None where all of them
                 are tensors by position.
@@ -219,7 +221,7 @@ class FastCall:
         segment = runner.segments[0]
         assert isinstance(segment, GraphSegment)
         self._graph, self._idle, self._version = segment.graph, part.idle, runner.version
-        self._unchanged, self._signature = unchanged, signature
+        self._guards, self._roots, self._signature = guards, roots, signature
         self._training = Tensor.training
         self._changes = settings.Setting.changes
         self._set_inputs(tensors)
@@ -229,17 +231,21 @@ class FastCall:
             kept += MOST_KEPT * output.nbytes
             output.is_kept = _COUNTS and kept <= MOST_KEPT_BYTES
         self._number_of = {program.nodes[slot]: number for number, slot in enumerate(capture.outputs)}
-        self._set_states(closed_over)
+        self._leaves = [self._leaf(node) for node in capture.results]
+        self._set_states(guards.tensors)
+        self._set_puts()
         # Weights from which something was computed before: as long as they are the same it stays.
         prologue = program.prologue if part is not program else None
         self._sources = [] if prologue is None else prologue.sources(replayed.replaced)
         self._stamps = [*map(_stamp_of, self._sources)]
-        self._tree = self._template(capture.result)
+        self._tree = capture.result
+        if isinstance(self._tree, Intricate):
+            raise UnfitError
         self._draws = capture.draws
         self._ends = bool(capture.draws or capture.in_place or self._updates)
-        tree = self._tree
-        is_plain = tree.__class__ is _Leaf and len(self._outputs) == 1 and not self._ends
-        self._only = (self._outputs[0], tree.view, tree.place) if is_plain else None
+        is_plain = self._tree.__class__ is Number and len(self._outputs) == 1 and not (self._ends or self._puts)
+        only = self._leaves[0] if self._leaves else None
+        self._only = (self._outputs[0], only.view, only.place) if only is not None and is_plain else None
         for slot in (*capture.inputs, *capture.outputs):
             runner.forget(slot)  # their addresses are set here from now on
 
@@ -257,10 +263,13 @@ class FastCall:
         alive: list[Tensor] = []
         owners: dict[UOp, int] = {}
         for state in capture.states:
-            tensor = state.tensor()
+            tensor = state.now(self._guards)
             if tensor is None or id(tensor) in tracked:
                 raise UnfitError
-            tracked[id(tensor)] = _State(state.tensor, len(tracked), state.number, places.get(state.number, []))
+            number = state.number
+            tracked[id(tensor)] = _State(
+                state.tensor.path, len(tracked), number, places.get(number, []), number in capture.in_place
+            )
             alive.append(tensor)
             if state.number in capture.in_place:
                 owners[execute.base_buffer(tensor.uop)] = id(tensor)
@@ -268,15 +277,16 @@ class FastCall:
             raise UnfitError  # it writes to arguments
         self._updates: list[_Update] = []
         for update in capture.updates:
-            tensor = update.tensor()
+            tensor = update.tensor.now(self._guards)
             found = tracked.get(id(tensor))
             if capture.program.slot_of.get(execute.base_buffer(update.node)) in capture.outputs:
-                if update.argument is not None:
+                if update.argument is not None or tensor is None or update.tensor.path in capture.puts.moved:
                     raise UnfitError
-                self._updates.append(_Update(update.tensor, self._template(update.node), found))
+                self._updates.append(_Update(ref(tensor), self._leaf(update.node), found))
             elif found is None:
                 raise UnfitError  # nothing tells whether it is as the last call left it
-        self._states = [state.tensor for state in tracked.values()]
+        self._states = [ref(tensor) for tensor in alive]
+        self._tracked = list(tracked.values())
         self._state_uids = [tensor.uop.uid for tensor in alive]
         self._state_bases = [execute.base_buffer(tensor.uop).uid for tensor in alive]
         self._other_bases = [execute.base_buffer(t.uop).uid for t in closed_over if id(t) not in tracked]
@@ -285,28 +295,35 @@ class FastCall:
         self._targets = {node: buffer_of(node) for node in owners}
         self._owners = set(owners.values())
         self._harmless: set[int] = set()
-        for changing in self._updates:
-            if changing.state is not None:
-                self.runner.forget(changing.state.slot)  # its address is set here from now on
-                changing.state.move(buffer_of(execute.base_buffer(alive[changing.state.number].uop)).address)
+        moved = self.capture.puts.moved
+        for own in self._tracked:
+            if own.path in moved or any(changing.state is own for changing in self._updates):
+                self.runner.forget(own.slot)  # its address is set here from now on
+                own.move(buffer_of(execute.base_buffer(alive[own.number].uop)).address)
 
-    def _template(self, value: Any) -> Any:
-        """The tree of the result with a `_Leaf` for each tensor."""
-        if isinstance(value, Intricate):
+    def _set_puts(self) -> None:
+        """What goes into places, where all of it is new at every call and looks as what was there."""
+        puts = self.capture.puts
+        self._puts = [(put.step, put.position, put.tree) for put in puts.all]
+        if puts.known or not puts.is_steady or any(isinstance(put.tree, Intricate) for put in puts.all):
             raise UnfitError
-        if isinstance(value, UOp):
-            if value.mask & HAS_LIMIT:
-                raise UnfitError
-            chain, base = [], value
-            while base.op in MOVEMENT:
-                chain.append(base)
-                base = base.src[0]
-            number = self._number_of.get(base)
-            if number is None:
-                raise UnfitError
-            self._outputs[number].chains.append(chain[::-1])
-            return _Leaf(number, len(self._outputs[number].chains) - 1, base.arg.device)
-        return _map_children(value, self._template)
+        self._moved = [state for state in self._tracked if state.path in puts.moved]
+        if any(state.is_written for state in self._moved):
+            raise UnfitError
+
+    def _leaf(self, node: UOp) -> _Leaf:
+        """A tensor of the result: which view of which output."""
+        if node.mask & HAS_LIMIT:
+            raise UnfitError
+        chain, base = [], node
+        while base.op in MOVEMENT:
+            chain.append(base)
+            base = base.src[0]
+        number = self._number_of.get(base)
+        if number is None:
+            raise UnfitError
+        self._outputs[number].chains.append(chain[::-1])
+        return _Leaf(number, len(self._outputs[number].chains) - 1, base.arg.device)
 
     @property
     def is_stale(self) -> bool:
@@ -326,6 +343,10 @@ class FastCall:
             bound = self._match(args, kwargs)
             if bound is None:
                 return MISSED
+            roots = self._roots()
+            held = self._guards.look(*roots)
+            if held is None or (self._targets and self._is_seen_elsewhere()):
+                return MISSED
             if bound or self._draws:
                 self._give_values(bound)
             if self._only is not None:  # one tensor, and nothing else to do
@@ -342,7 +363,10 @@ class FastCall:
             else:
                 self._graph.run()
             runner.count()
-            made = self._made(self._tree, results)
+            tensors = [wrap(results[leaf.output].nodes[leaf.view], leaf.place) for leaf in self._leaves]
+            if self._puts:
+                self._put(tensors, held, roots)
+            made = _built(self._tree, tensors)
             for output, result in zip(self._outputs, results, strict=True):
                 output.give(result)
             return made
@@ -374,8 +398,6 @@ class FastCall:
         except (AttributeError, UnfitError):  # no tensor; a tensor that is no more
             return None
         if uids != self._uids and not self._move(tensors, uids):
-            return None
-        if not self._unchanged() or (self._targets and self._is_seen_elsewhere()):
             return None
         return bound
 
@@ -459,10 +481,19 @@ class FastCall:
             self._state_bases[state.number] = result.base.uid
             state.move(result.address)
 
-    def _made(self, tree: Any, results: Sequence[_Result]) -> Any:
-        if tree.__class__ is _Leaf:
-            return wrap(results[tree.output].nodes[tree.view], tree.place)
-        return _map_children(tree, lambda child: self._made(child, results))
+    def _put(self, tensors: Sequence[Tensor], held: Held, roots: Sequence[Any]) -> None:
+        """Put new tensors into places; the next call reads those."""
+        guards = self._guards
+        guards.put(held, roots, [(step, place, _built(tree, tensors)) for step, place, tree in self._puts])
+        for state in self._moved:
+            tensor = guards.tensor(state.path)  # type: ignore[arg-type]
+            assert tensor is not None  # it was just put there
+            node = tensor.uop
+            base = execute.base_buffer(node)
+            number = state.number
+            self._states[number], self._state_uids[number] = ref(tensor), node.uid
+            self._state_bases[number] = base.uid
+            state.move(buffer_of(base).address)
 
 
 def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -505,6 +536,13 @@ def _rest(value: Any, tensors: list[Any], bound: dict[str, int]) -> Any:
     if kind is float or kind is complex:
         return kind, repr(value)
     raise UnfitError
+
+
+def _built(tree: Any, tensors: Sequence[Tensor]) -> Any:
+    """A tree with tensors in place of their numbers."""
+    if tree.__class__ is Number:
+        return tensors[tree]
+    return _map_children(tree, lambda child: _built(child, tensors))
 
 
 def _map_children(value: Any, change: Callable[[Any], Any]) -> Any:

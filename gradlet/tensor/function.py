@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from weakref import ref
 
@@ -28,8 +28,11 @@ from gradlet.tensor import jitreport, random_state, reachable, symbolic
 from gradlet.tensor.callarguments import Arguments
 from gradlet.tensor.captured import (
     Capture,
+    Put,
+    Puts,
     Slot,
     Update,
+    Whose,
     base_and_chain,
     current_states,
     depends,
@@ -39,8 +42,8 @@ from gradlet.tensor.captured import (
     temporary,
 )
 from gradlet.tensor.fastcall import MISSED, FastCall, Replayed, UnfitError, signature_of
-from gradlet.tensor.guards import Guards
-from gradlet.tensor.results import Results
+from gradlet.tensor.guards import Change, Guards, Held
+from gradlet.tensor.results import Results, can_put, tensors_in
 from gradlet.tensor.snapshot import Before, Snapshot
 from gradlet.tensor.tensor import Tensor
 
@@ -88,7 +91,7 @@ class jit:
         self.captures: dict[tuple[Any, ...], Capture] = {}
         self.calls = 0
         self._history: list[str] = []
-        self._tried: set[tuple[Any, ...]] = set()
+        self._tried: dict[tuple[Any, ...], str] = {}  # why their capture is not replayed
         self._again: dict[tuple[Any, ...], int] = {}
         self._in_row = 0  # captures since the last replay
         self._fast: list[FastCall] = []  # the last one used first
@@ -141,9 +144,9 @@ class jit:
         self.calls = 0
 
     @property
-    def kernels(self) -> int:
-        """Kernels that one replay of the latest capture launches; 0 before the first call."""
-        return 0 if self._latest is None else self._latest.kernels
+    def kernels(self) -> list[jitreport.ReplayedKernel]:
+        """The launches of the latest capture in order: name, device, memory, opts; none before the first call."""
+        return [] if self._latest is None else jitreport.kernels(self._latest)
 
     @property
     def inputs(self) -> list[str]:
@@ -187,15 +190,17 @@ class jit:
         capture = self.captures.get(key)
         reason = "" if capture is None else "the tensors that it reads are not what they were"
         if capture is not None:
-            states = current_states(capture, arguments)
-            if states is not None:
+            states = current_states(capture, arguments, guards)
+            held = guards.look(*[value for _, value in roots]) if capture.puts.all else []
+            if states is not None and held is not None:
                 guards.let_go()
                 self._again.pop(key, None)
                 self._in_row = 0
                 self._latest, self._last_key = capture, key
                 capture.replays += 1
-                result, replayed = self._replay(capture, arguments, states)
-                self._prepare(capture, replayed, guards, arguments, args, kwargs)
+                result, replayed = self._replay(capture, arguments, states, guards, held)
+                if self._guards is not None:
+                    self._prepare(capture, replayed, guards, arguments, args, kwargs)
                 replayed.part.idle.append(replayed.runner)
                 return result
         if not guards.is_whole:
@@ -218,10 +223,10 @@ class jit:
             signature = signature_of(args, kwargs)
             function = self.function
 
-            def unchanged() -> bool:
-                return guards.unchanged(*[value for _, value in _roots_of(function)])
+            def roots() -> list[Any]:
+                return [value for _, value in _roots_of(function)]
 
-            fast = FastCall(capture, replayed, unchanged, guards.tensors, arguments.tensors, signature)
+            fast = FastCall(capture, replayed, guards, roots, arguments.tensors, signature)
             self._fast = [fast, *others[: MAX_FAST - 1]]
         except UnfitError:
             self._fast = others
@@ -236,7 +241,8 @@ class jit:
             views.append(
                 (for_any_size(chain), base.dtype, base.arg.size, base.arg.device, bases.setdefault(base, len(bases)))
             )
-        return (tuple(arguments.values), tuple(views), guards.key, bool(Tensor.training))
+        forms = tuple([(path, *_form(tensor)) for path, tensor in guards.by_path.items()])
+        return (tuple(arguments.values), tuple(views), guards.key, bool(Tensor.training), forms)
 
     def _may_capture(self, key: tuple[Any, ...], guards: Guards, reason: str) -> str:
         """Why this call is captured.
@@ -263,7 +269,7 @@ class jit:
                 "Variable, or call reset()"
             )
         if reason or key in self._tried:
-            reason = reason or "the first capture left tensors behind that later calls use"
+            reason = reason or self._tried[key]
             self._again[key] = self._again.get(key, 0) + 1
             if self._again[key] > MAX_CAPTURES:
                 raise JitError(
@@ -284,49 +290,64 @@ class jit:
         generators = [(name, g, reachable.generator_state(g)) for name, g in guards.generators]
         given = [execute.base_buffer(tensor.uop) for tensor in arguments.tensors]
         recorder = CaptureRecorder(lambda node: node.arg.number < first_new, given)
+        held = guards.look(*[value for _, value in _roots_of(self.function)])
+        changes: list[Change] = []
         execute.set_recorder(recorder)
         try:
             result = self.function(*args, **kwargs)
             _refuse_generators(generators)
             written = before.changed(recorder)
             _refuse_written_views(written, arguments)
-            closed_over = {id(t) for t in guards.tensors}
+            found = guards.by_path
+            closed_over = {id(t) for t in found.values()}
             results = Results(result, lambda t: id(t) in closed_over)
+            changes, unclear, moved = self._changes(guards, held)
+            puts = _puts(changes, moved, results, arguments, found)
             recorder.saves = False  # what can still fail is the compiler
             gradients = [b for b in before.new_gradients() if b.tensor.grad.has_value]
             _realize_all([*results.tensors, *written, *[b.tensor.grad for b in gradients]])
             made = _detach_results(results.tensors, first_new)
-            results.use(made)
+
         except BaseException:
             execute.set_recorder(None)
             before.restore(recorder)
+            if held is not None:
+                self._put_back(guards, held)
             raise
         finally:
             execute.set_recorder(None)
+        if held is not None and puts.all:
+            self._put(guards, held, puts, made, arguments)
+            puts.is_steady = Guards(*_roots_of(self.function)).key == guards.key
         settled = all(base_and_chain(before.tensors[id(t)].uop)[0].op is Op.BUFFER for t in written)
-        capture = self._describe(recorder, before, arguments, guards, results, made, gradients, reason)
+        capture = self._describe(recorder, before, arguments, found, results, made, gradients, puts, reason)
         before.tensors.clear()
-        if not settled or not capture.is_tracked or (capture.leftovers and key not in self._tried):
+        if unclear or not settled or not capture.is_tracked or (capture.leftovers and key not in self._tried):
             # Tensors that got their first memory inside, or were made inside and live on (gradients, lazily made
             # state): they are known at the next call, capture then.
-            self._tried.add(key)
+            self._tried[key] = (
+                f"the call changes {unclear[0]}, and not to tensors or plain values in lists, tuples and dicts"
+                if unclear
+                else "the first capture left tensors behind that later calls use"
+            )
             self.captures.pop(key, None)
         else:
             self.captures[key] = capture
             if settings.DEBUG >= 1:
                 print(f"{self._name()} captured: {capture.kernels} kernels, {memory_line(capture.program.memory)}")
         self._fast.clear()
+        if changes or unclear:
+            self._guards = None
         self._latest, self._last_key = capture, key
         self._history = [*self._history[-99:], f"call {self.calls}: {reason}"]
         return results.build(made)
 
     def _describe(
-        self, recorder: execute.Recorder, before: Snapshot, arguments: Arguments, guards: Guards, results: Results,
-        made: Sequence[Tensor], gradients: Sequence[Before], reason: str,
+        self, recorder: execute.Recorder, before: Snapshot, arguments: Arguments, found: Mapping[str, Tensor],
+        results: Results, made: Sequence[Tensor], gradients: Sequence[Before], puts: Puts, reason: str,
     ) -> Capture:  # fmt: skip
         program: CapturedProgram = recorder.program  # type: ignore[attr-defined]
-        closed_over = {id(t) for t in guards.tensors}
-        paths = {v[1]: path for path, v in guards.values.items() if type(v) is tuple and v[0] == "Tensor"}
+        paths = {id(tensor): path for path, tensor in found.items()}
         owners = {id(b.grad): b.tensor for b in before.tensors.values() if isinstance(b.grad, Tensor)}
         of_arguments = {id(t): n for n, t in enumerate(arguments.tensors)}
         touched = {id(r()) for r in recorder.touched}
@@ -339,7 +360,12 @@ class jit:
                 inputs.setdefault(slot, number)
                 names.setdefault(slot, f"argument {arguments.paths[number]}")
         states: list[Slot] = []
-        shared: list[tuple[int, ref[Tensor]]] = []
+        shared: list[tuple[int, Whose]] = []
+
+        def whose(tensor: Tensor) -> Whose:
+            path = paths.get(id(tensor))
+            return Whose(None, ref(tensor)) if path is None else Whose(path)
+
         updates: list[Update] = []
         others: dict[int, Slot] = {}
         for own, entry in before.tensors.items():
@@ -348,20 +374,20 @@ class jit:
             if held is not None and held not in program.produced:
                 owner = owners.get(own)
                 if held in inputs:
-                    if own in closed_over:
-                        shared.append((held, ref(entry.tensor)))
-                elif own in closed_over:
+                    if own in paths:
+                        shared.append((held, Whose(paths[own])))
+                elif own in paths:
                     # Of tensors that share memory all that are closed over count: one may be given another.
-                    states.append(Slot(held, ref(entry.tensor), chain))
+                    states.append(Slot(held, Whose(paths[own]), chain))
                     names[held] = paths[own]
                 elif owner is not None:
-                    states.append(Slot(held, ref(owner), chain, True))
+                    states.append(Slot(held, whose(owner), chain, True))
                     names.setdefault(held, f"{paths.get(id(owner), 'a tensor')}.grad")
                 else:
-                    others.setdefault(held, Slot(held, ref(entry.tensor), chain))
+                    others.setdefault(held, Slot(held, whose(entry.tensor), chain))
             moved = own in touched and entry.tensor.uop is not entry.uop
             if moved or (held is not None and held in overwritten):
-                updates.append(Update(ref(entry.tensor), of_arguments.get(own), entry.tensor.uop))
+                updates.append(Update(whose(entry.tensor), of_arguments.get(own), entry.tensor.uop))
         seen = {slot.number for slot in states}
         states += [slot for held, slot in others.items() if held not in seen]
         known = {*inputs, *program.produced, *[slot.number for slot in states]}
@@ -369,7 +395,7 @@ class jit:
         added = [
             b for b in gradients if b.grad is not None and program.slot_of.get(_base_before(before, b.grad)) in known
         ]
-        updates += [Update(ref(b.tensor), None, b.tensor.grad.uop, True) for b in added]
+        updates += [Update(whose(b.tensor), None, b.tensor.grad.uop, True) for b in added]
         kept = {id(t) for t in (*made, *results.tensors, *[b.tensor.grad for b in added])}
         leftovers = [
             ref(t) for t in Tensor.all_live() if not before.has(t) and id(t) not in kept and depends(t, program)
@@ -377,13 +403,15 @@ class jit:
         shown = [execute.base_buffer(t.uop) for t in made] + [execute.base_buffer(u.node) for u in updates]
         outputs = tuple(dict.fromkeys(s for n in shown if (s := program.slot_of.get(n)) in program.produced))
         program.temporary = temporary(program, outputs)
-        changing = {id(update.tensor()) for update in updates}
-        program.settle({*inputs, *outputs, *[s.number for s in states if s.is_gradient or id(s.tensor()) in changing]})
+        changing = {update.tensor for update in updates}
+        moving = [s.number for s in states if s.is_gradient or s.tensor in changing or s.tensor.path in puts.moved]
+        program.settle({*inputs, *outputs, *moving})
         program.share_memory(outputs)
         return Capture(
             program, inputs, states, shared,
-            without_gradient=[ref(b.tensor) for b in gradients if b.grad is None],
+            without_gradient=[whose(b.tensor) for b in gradients if b.grad is None],
             updates=updates,
+            puts=puts,
             result=results.tree,
             results=[t.uop for t in made],
             result_paths=results.paths,
@@ -399,14 +427,17 @@ class jit:
             is_tracked=is_tracked,
         )  # fmt: skip
 
-    def _replay(self, capture: Capture, arguments: Arguments, states: dict[int, UOp]) -> tuple[Any, Replayed]:
+    def _replay(
+        self, capture: Capture, arguments: Arguments, states: dict[int, UOp], guards: Guards, held: Held
+    ) -> tuple[Any, Replayed]:
         program = capture.program
+        targets = [update.tensor.now(guards) if update.argument is None else None for update in capture.updates]
         replaced = dict(states)
         for slot, number in capture.inputs.items():
             replaced[slot] = execute.base_buffer(arguments.tensors[number].uop)
         for slot in capture.outputs:
             replaced[slot] = program.fresh_buffer(slot)
-        moved = save_from_overwriting(capture, replaced, arguments)
+        moved = save_from_overwriting(capture, replaced, arguments, guards)
         values = program.values
         if capture.draws or arguments.bound:
             values = random_state.rebased(values, capture.draw_start)
@@ -428,8 +459,8 @@ class jit:
             tensor = reference()
             if tensor is not None:
                 tensor.uop = node
-        for update in capture.updates:
-            tensor = update.tensor() if update.argument is None else arguments.tensors[update.argument]
+        for update, target in zip(capture.updates, targets, strict=True):
+            tensor = target if update.argument is None else arguments.tensors[update.argument]
             if tensor is not None:
                 node = of_this_call(symbolic.rebound(update.node, arguments.bound), changes)
                 if update.is_gradient:
@@ -437,7 +468,32 @@ class jit:
                 else:
                     tensor.uop = node
         made = [Tensor.of_node(of_this_call(symbolic.rebound(n, arguments.bound), changes)) for n in capture.results]
+        if capture.puts.all:
+            self._put(guards, held, capture.puts, made, arguments)
+            if not capture.puts.is_steady:
+                self._guards = None
         return capture.build(made), replayed
+
+    def _changes(self, guards: Guards, held: Held | None) -> tuple[list[Change], list[str], set[str]]:
+        """What the function put into places that the guards see; what of that cannot be done again."""
+        if held is None:
+            return [], ["what the function reads changes by itself"], set()
+        changes, unclear, moved = guards.changes(held, *[value for _, value in _roots_of(self.function)])
+        unclear += [change.path for change in changes if not can_put(change.new)]
+        return [change for change in changes if can_put(change.new)], unclear, moved
+
+    def _put(self, guards: Guards, held: Held, puts: Puts, made: Sequence[Tensor], arguments: Arguments) -> None:
+        """Put new values into their places."""
+        known = [arguments.tensors[k] if isinstance(k, int) else k.now(guards) for k in puts.known]
+        tensors = [*made, *known[::-1]]
+        values = [(put.step, put.position, put.build(tensors)) for put in puts.all]
+        guards.put(held, [value for _, value in _roots_of(self.function)], values)
+
+    def _put_back(self, guards: Guards, held: Held) -> None:
+        """Let places hold again what they held before a call that failed."""
+        roots = [value for _, value in _roots_of(self.function)]
+        changes, _, _ = guards.changes(held, *roots)
+        guards.put(held, roots, [(c.step, c.position, c.old) for c in changes])
 
     def _name(self) -> str:
         return f"jitted function {getattr(self.function, '__name__', repr(self.function))!r}"
@@ -467,6 +523,32 @@ def _weak_method(function: Callable[..., Any], reference: ref[Any]) -> Callable[
     call.guarded_instance = reference  # type: ignore[attr-defined]
     call.guarded_function = function  # type: ignore[attr-defined]
     return call
+
+
+def _puts(
+    changes: Sequence[Change], moved: set[str], results: Results, arguments: Arguments, found: Mapping[str, Tensor]
+) -> Puts:
+    """How to put the same into the same places in another call."""
+    puts = Puts(moved=moved)
+    known: dict[int, int] = {}
+    for change in changes:
+        for tensor in tensors_in(change.new):
+            argument = next((n for n, t in enumerate(arguments.tensors) if t is tensor), None)
+            path = next((path for path, t in found.items() if t is tensor), None)
+            if id(tensor) not in known and not (argument is None and path is None):
+                puts.known.append(Whose(path) if argument is None else argument)
+                known[id(tensor)] = -len(puts.known)
+    for change in changes:
+        puts.all.append(Put(change.step, change.position, change.path, *results.more(change.path, change.new, known)))
+    return puts
+
+
+def _form(tensor: Tensor) -> tuple[Any, ...]:
+    """What of a tensor a capture depends on."""
+    base, chain = base_and_chain(tensor.uop)
+    if base.op is not Op.BUFFER:
+        return (tensor.uop,)
+    return (chain, base.dtype, *base.arg[1:])
 
 
 def _base_before(before: Snapshot, tensor: Tensor) -> UOp:

@@ -1,13 +1,15 @@
 """What a jitted function closes over: Python values that must not change unnoticed, and tensors to track.
 
-`Guards` walks once over everything that the function can reach and keeps how it got there. `unchanged` follows the same
+`Guards` walks once over everything that the function can reach and keeps how it got there. `look` follows the same
 steps and compares identities, which takes a small part of the time; only when something differs is all walked again.
+A tensor counts by the place where it was found: another one there is the same input with another value. What a call
+puts into places (`self.h = step(self.h)`) is told by `changes`, and `put` does it again.
 """
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 from weakref import ref
 
@@ -17,17 +19,43 @@ from gradlet.tensor.reachable import SIMPLE, Kind, is_foreign, kind_of
 from gradlet.tensor.tensor import Tensor
 
 MOST_ITEMS: Final = 100_000  # objects that a jitted function may reach
+_TAKEN_AWAY: Final = (AttributeError, ValueError, KeyError, IndexError, TypeError, RuntimeError)
 LARGE_ARRAY: Final = 1 << 16  # bytes of an array that every call can compare
+
+
+Row = list[Any]  # what one object held
+Held = list[tuple[Any, ...]]  # what all of them held
+
+GONE: Final = object()  # in a row: something else than before
 
 
 class _Step(NamedTuple):
     """How one object was found and what it held: item `position` of what step `parent` read, -1 for a root."""
 
+    path: str
     read: Callable[[Any], tuple[Any, ...]]
     parent: int
     position: int
     kind: type
     ids: tuple[int, ...]
+    labels: Sequence[str | None]
+
+
+class Change(NamedTuple):
+    """Something that a call put into a place.
+
+    Attributes:
+        step: path of the object that holds it now.
+        position: where among what that holds.
+        path: what users call the place.
+        old, new: what was there, what is there.
+    """
+
+    step: str
+    position: int
+    path: str
+    old: Any
+    new: Any
 
 
 class _Pending(NamedTuple):
@@ -52,7 +80,8 @@ class Guards:
     """Everything reachable from a function's closure, globals and bound object.
 
     Attributes:
-        values: name of each plain value to what it is now; containers count with their length, tensors by identity.
+        values: name of each plain value to what it is now; containers count with their length, tensors with a number
+            that two names of one tensor share.
         generators: random number generators found, by name.
         unwatched: objects whose contents cannot be seen, by name.
         large: names of arrays that are too large to be compared at every call.
@@ -61,7 +90,10 @@ class Guards:
     def __init__(self, *roots: tuple[str, Any], whole: bool = False) -> None:
         """Walk from named values. `whole`: all attributes count, whether or not a function found names them."""
         self.values: dict[str, Any] = {}
-        self._tensors: list[ref[Tensor]] = []
+        self._tensors: dict[str, ref[Tensor]] = {}
+        self._places: dict[str, tuple[int, int]] = {}  # of tensors: step and position
+        self._numbers: dict[int, int] = {}
+        self._numbers_of: dict[str, int] = {}
         self._died: list[Any] = []  # an id says which tensor it is only while that lives
         self.generators: list[tuple[str, Any]] = []
         self.unwatched: list[tuple[str, Any]] = []
@@ -82,8 +114,24 @@ class Guards:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The tensors found, as far as they are alive."""
-        return [tensor for reference in self._tensors if (tensor := reference()) is not None]
+        """The tensors found, as far as they are alive, each once."""
+        found = [tensor for reference in self._tensors.values() if (tensor := reference()) is not None]
+        return list({id(tensor): tensor for tensor in found}.values())
+
+    @property
+    def by_path(self) -> dict[str, Tensor]:
+        """The tensors found by their names; one that has several has the first of them only."""
+        found: dict[int, str] = {}
+        for path, reference in self._tensors.items():
+            tensor = reference()
+            if tensor is not None:
+                found.setdefault(id(tensor), path)
+        return {path: self._tensors[path]() for path in found.values()}  # type: ignore[misc]
+
+    def tensor(self, path: str) -> Tensor | None:
+        """The tensor of a name, None when it is gone."""
+        reference = self._tensors.get(path)
+        return None if reference is None else reference()
 
     @property
     def key(self) -> tuple[tuple[str, Any], ...]:
@@ -104,25 +152,103 @@ class Guards:
 
     def unchanged(self, *given: Any) -> bool:
         """Whether all of it is as it was, looking from the roots' values now. When in doubt it is not."""
+        return self.look(*given) is not None
+
+    def look(self, *given: Any) -> Held | None:
+        """What every object holds if all of it is as it was, looking from the roots' values now; else None."""
         if self._died:
-            return False
+            return None
         found: list[tuple[Any, ...]] = []
         roots = (*given, *self._own)
         try:
-            for read, parent, position, kind, ids in self._steps:
+            for _, read, parent, position, kind, ids, _ in self._steps:
                 value = roots[position] if parent < 0 else found[parent][position]
                 if type(value) is not kind:
-                    return False
+                    return None
                 values = read(value)
                 if tuple(map(id, values)) != ids:
-                    return False
+                    return None
                 found.append(values)
             for parent, position, content in self._contents:
                 if reachable.content(roots[position] if parent < 0 else found[parent][position]) != content:
-                    return False
-        except (AttributeError, ValueError, KeyError, IndexError, TypeError, RuntimeError):
-            return False  # something was taken away
-        return True
+                    return None
+        except _TAKEN_AWAY:
+            return None
+        return found
+
+    def changes(self, held: Sequence[tuple[Any, ...]], *given: Any) -> tuple[list[Change], list[str], set[str]]:
+        """What places hold other than before, as `look` gave it then.
+
+        Returns the changes; names of objects that changed in a way which `put` cannot repeat; and the names of tensors
+        that are not where they were.
+        """
+        changes: list[Change] = []
+        others: list[str] = []
+        found: list[Row] = []
+        roots = (*given, *self._own)
+        for step, before in zip(self._steps, held, strict=True):
+            value = roots[step.position] if step.parent < 0 else found[step.parent][step.position]
+            row: Row = [GONE] * len(before)
+            found.append(row)
+            if value is GONE:
+                continue
+            try:
+                values = step.read(value) if type(value) is step.kind else ()
+            except _TAKEN_AWAY:
+                values = ()
+            if len(values) != len(before):
+                others.append(step.path)
+                continue
+            for position, (old, new) in enumerate(zip(before, values, strict=True)):
+                if old is new:
+                    row[position] = new
+                elif reachable.setter(value, kind_of(value), step.labels, position) is None:
+                    others.append(step.labels[position] or step.path)
+                else:
+                    changes.append(Change(step.path, position, step.labels[position] or step.path, old, new))
+        moved = {
+            path for path, (parent, position) in self._places.items() if parent >= 0 and found[parent][position] is GONE
+        }
+        return changes, others, moved
+
+    def put(self, held: Held, given: Sequence[Any], puts: Sequence[tuple[str, int, Any]]) -> None:
+        """Put values into places.
+
+        Args:
+            held: what `look` gave.
+            given: values of the roots.
+            puts: path of the object, position, value.
+        """
+        roots = (*given, *self._own)
+        numbers = self._step_numbers
+        for path, position, value in puts:
+            number = numbers[path]
+            step = self._steps[number]
+            held[number] = (*held[number][:position], value, *held[number][position + 1 :])
+            self._steps[number] = step._replace(ids=tuple(map(id, held[number])))
+            stale = {number}
+            for later in range(number + 1, len(self._steps)):
+                below = self._steps[later]
+                if below.parent in stale and (below.parent != number or below.position == position):
+                    stale.add(later)
+                    held[later] = below.read(held[below.parent][below.position])
+                    self._steps[later] = below._replace(ids=tuple(map(id, held[later])))
+            for name, (parent, place) in self._places.items():
+                if parent in stale and (parent != number or place == position):
+                    # What was there dies unnoticed: it is expected to.
+                    self._tensors[name] = ref(held[parent][place], self._died.append)
+        for path, position, value in puts:
+            step = self._steps[numbers[path]]
+            owner = roots[step.position] if step.parent < 0 else held[step.parent][step.position]
+            put = reachable.setter(owner, kind_of(owner), step.labels, position)
+            assert put is not None  # `changes` asked
+            put(value)
+
+    @property
+    def _step_numbers(self) -> dict[str, int]:
+        if len(self._numbers_of) != len(self._steps):
+            self._numbers_of = {step.path: number for number, step in enumerate(self._steps)}
+        return self._numbers_of
 
     def _walk(self) -> None:
         while True:
@@ -142,10 +268,11 @@ class Guards:
                     self._own.append(function)
                     self._pending.append(_Pending(path, function, -1, len(self._roots) + len(self._own) - 1))
 
-    def _note(self, path: str, value: Any) -> None:
+    def _note(self, path: str, value: Any) -> str:
         while path in self.values:  # closures of two functions may use one name
             path += "'"
         self.values[path] = value
+        return path
 
     def _visit(self, item: _Pending) -> None:
         path, value, parent, position, names = item
@@ -153,8 +280,11 @@ class Guards:
         if kind is Kind.PLAIN:
             self._note(path, reachable.plain_value(value))
         elif kind is Kind.TENSOR:
-            self._note(path, ("Tensor", id(value)))  # another object here means other memory to track
-            self._tensors.append(ref(value, self._died.append))
+            # Of objects among the arguments nobody says what happens to their tensors: another one is another value.
+            number = id(value) if self._whole else self._numbers.setdefault(id(value), len(self._numbers))
+            path = self._note(path, ("Tensor", number))
+            self._tensors[path] = ref(value, self._died.append)
+            self._places[path] = parent, position
         elif kind is Kind.VALUE:
             self._note(path, (type(value).__name__, value))
             self._kept.append(value)
@@ -221,9 +351,9 @@ class Guards:
             self._names.update(names)
         read, labels = reachable.reader(path, value, kind, names)
         values = read(value)
-        self._note(path, reachable.identity_of(value, kind))
+        own = self._note(path, reachable.identity_of(value, kind))
         step = len(self._steps)
-        self._steps.append(_Step(read, parent, position, type(value), tuple(map(id, values))))
+        self._steps.append(_Step(own, read, parent, position, type(value), tuple(map(id, values)), labels))
         is_type = kind is Kind.CLASS and parent >= 0 and self._steps[parent].kind is value
         first = 1  # what an object holds comes after its class
         filtered = kind is Kind.OBJECT and reachable.is_all_visible(type(value))  # type: ignore[arg-type]

@@ -3,7 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from gradlet.engine.arenas import memory_line
+from gradlet.engine.compile import CompiledKernel
+
+
+@dataclass(frozen=True)
+class ReplayedKernel:
+    """One launch of a capture.
+
+    Attributes:
+        name: the kernel's.
+        device: where it runs.
+        reads, writes: its memory: number of elements and type of each buffer; one that is written is in `writes` only.
+        once: whether it runs once for the values of the weights, not at every call.
+    """
+
+    name: str
+    device: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    once: bool
+    _kernel: Any
+
+    @property
+    def ast(self) -> Any:
+        """Its graph, of stage KERNEL."""
+        return self._kernel.ast
+
+    @property
+    def opts(self) -> str:
+        """The words of the schedule language that it was compiled with; of a launch, those of each of its kernels."""
+        if not isinstance(self._kernel, CompiledKernel):
+            return "none"  # run by the reference evaluator
+        from gradlet.optimize.opttext import opts_text
+
+        program: Any = self._kernel.lowered()
+        return "; ".join(opts_text(each.opts) or "none" for each in getattr(program, "programs", (program,)))
+
+    def __str__(self) -> str:
+        once = ", once for the weights' values" if self.once else ""
+        read = ", ".join(self.reads) or "nothing"
+        return f"{self.name} on {self.device}: reads {read}, writes {', '.join(self.writes)}{once}"
+
+
+def kernels(capture: Any) -> list[ReplayedKernel]:
+    """The launches of a capture, in order."""
+    program, found = capture.program, []
+    once = {id(call) for call in program.prologue.once.calls} if program.prologue is not None else set()
+    for call in program.calls:
+        if call.kernel is None:
+            continue
+        sizes = [_elements(program.nodes[slot]) for slot in call.slots]
+        reads = tuple([size for place, size in enumerate(sizes) if place not in call.written])
+        writes = tuple([sizes[place] for place in call.written])
+        found.append(ReplayedKernel(call.kernel.name, call.device, reads, writes, id(call) in once, call.kernel))
+    return found
 
 
 def moving(captures: Mapping[tuple[Any, ...], Any], last: tuple[Any, ...] | None, key: tuple[Any, ...]) -> str:
@@ -25,7 +82,12 @@ def moving(captures: Mapping[tuple[Any, ...], Any], last: tuple[Any, ...] | None
         if before.get(path) != now.get(path):
             if path not in before or path not in now:
                 return f"contents: {path} {'is new' if path in now else 'is gone'}"
+            if _is_tensor(before[path]) and _is_tensor(now[path]):
+                return f"aliasing of {path}: which names stand for one tensor"
             return f"values of {path or 'the function'} ({_shown(before[path])}, now {_shown(now[path])})"
+    for old, new in zip(last[4], key[4], strict=False):
+        if old != new:
+            return f"form of {new[0]}: its shape, dtype, device or view"
     return "training mode"
 
 
@@ -50,6 +112,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and value[0] == "Tensor"
+
+
 def _form(node: Any) -> str:
     return f"{tuple(node.shape)} {str(node.dtype).removeprefix('dtypes.')}"
 
@@ -61,12 +127,17 @@ def inputs(capture: Any) -> list[str]:
 
 
 def _memory(node: Any) -> str:
-    return f"{node.arg.size} x {str(node.dtype).removeprefix('dtypes.')} on {node.arg.device}"
+    return f"{_elements(node)} on {node.arg.device}"
+
+
+def _elements(node: Any) -> str:
+    return f"{node.arg.size} x {str(node.dtype).removeprefix('dtypes.')}"
 
 
 def outputs(capture: Any) -> list[str]:
     """The tensors in the result of a capture."""
-    return [f"{path}: {_form(node)}" for path, node in zip(capture.result_paths, capture.results, strict=True)]
+    found = zip(capture.result_paths, capture.results, strict=True)
+    return [f"{path}: {_form(node)}" for path, node in found if path.startswith("result")]
 
 
 def explain(name: str, calls: int, captures: Sequence[tuple[Any, Any]], history: Sequence[str]) -> str:
@@ -99,6 +170,7 @@ def _one(number: int, key: tuple[Any, ...], capture: Any) -> list[str]:
             f"{capture.names.get(slot, 'a tensor that lives outside')}: {_memory(program.nodes[slot])}, {what}"
         )
     lines += _list("state", state)
+    lines += _list("put into places", [put.name for put in capture.puts.all])
     values = [f"argument {path} = {_shown(value)}" for path, value in key[0] if value != "Tensor" and path != "objects"]
     values += [
         f"argument {path} = {_shown(v)}" for p, found in key[0] if p == "objects" for path, v in found if _plain(v)
@@ -110,8 +182,8 @@ def _one(number: int, key: tuple[Any, ...], capture: Any) -> list[str]:
     lines += _list("guards", values)
     if capture.draws:
         lines.append(f"  random numbers: {_number(capture.draws, 'draw')} a call")
-    names = [call.kernel.name for call in program.calls if call.kernel is not None]
-    return lines + _list("launches", names)
+    lines += _list("launches", [str(kernel) for kernel in kernels(capture)])
+    return [*lines, f"  {memory_line(program.memory)}"]
 
 
 def _absent(path: str, value: Any) -> bool:

@@ -9,7 +9,7 @@ import operator
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from numbers import Number
 from typing import Any, Final
@@ -35,6 +35,7 @@ _MACHINERY: Final = frozenset({
 })  # fmt: skip
 _HOLDERS: Final = (types.SimpleNamespace,)  # of the standard library, whose other objects are its own business
 _MISSING: Final = object()
+_DEFAULTS: Final = ("__code__", "__defaults__", "__kwdefaults__")  # what a function holds first
 
 Read = Callable[[Any], tuple[Any, ...]]
 
@@ -368,3 +369,38 @@ def has_value(cell: types.CellType) -> bool:
     except ValueError:
         return False
     return True
+
+
+def setter(
+    value: Any, kind: Kind, labels: Sequence[str | None], position: int
+) -> Callable[[Any], None] | None:  # fmt: skip
+    """What lets an object hold something else at a position of what its reader gives; None where nothing does."""
+    label = labels[position]
+    if label is None:
+        return None
+    if kind is Kind.FUNCTION:
+        name = label.rpartition(".")[2]
+        if "." in label:
+            return functools.partial(value.__dict__.__setitem__, name)
+        if name in value.__code__.co_freevars and label not in labels[3:position]:  # those come before globals
+            cell = value.__closure__[value.__code__.co_freevars.index(name)]
+            return functools.partial(setattr, cell, "cell_contents")
+        return functools.partial(value.__globals__.__setitem__, name) if position >= len(_DEFAULTS) else None
+    if kind is Kind.MODULE:
+        return functools.partial(vars(value).__setitem__, label.rpartition(".")[2])
+    items = {Kind.OBJECT: 0, Kind.SEQUENCE: 1, Kind.MAPPING: 2}.get(kind)
+    if items is None:
+        return None
+    held = items * len(value) if items else 0
+    if position < held:
+        if isinstance(value, (list, deque)):
+            return functools.partial(value.__setitem__, position)
+        is_value = isinstance(value, dict) and position >= len(value)
+        return functools.partial(value.__setitem__, list(value)[position - len(value)]) if is_value else None
+    slots = _slots(type(value)) if kind is Kind.OBJECT else ()  # type: ignore[arg-type]
+    place = position - held - 1  # the class comes first
+    if 0 <= place < len(slots):
+        return functools.partial(object.__setattr__, value, slots[place])
+    table = getattr(value, "__dict__", {})
+    place -= len(slots) + len(table)
+    return functools.partial(table.__setitem__, list(table)[place]) if 0 <= place < len(table) else None

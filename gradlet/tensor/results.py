@@ -1,12 +1,12 @@
-"""What a jitted function returned: its tensors, and how to put the same structure together around others."""
+"""What a jitted function returned or put into places: its tensors, and how to build the same around others."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import types
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from gradlet.base.errors import JitError
 from gradlet.tensor.guards import Guards
@@ -14,10 +14,16 @@ from gradlet.tensor.reachable import SIMPLE, Kind, kind_of
 from gradlet.tensor.tensor import Tensor
 
 Build = Callable[[Sequence[Any]], Any]
+_DEEPEST: Final = 20
+_NOTHING: Final[Mapping[int, int]] = types.MappingProxyType({})
 
 
 class Intricate:
     """In place of a result that only `build` can put together."""
+
+
+class Number(int):
+    """In place of a tensor: its number."""
 
 
 class Results:
@@ -27,6 +33,7 @@ class Results:
         tensors: the tensors in it, each once.
         paths: where each was met first.
         build: puts the structure together around as many others; lists and dicts are new ones.
+        tree: the structure with numbers in place of tensors, where it is simple enough.
     """
 
     def __init__(self, value: Any, is_tracked: Callable[[Tensor], bool]) -> None:
@@ -41,24 +48,37 @@ class Results:
         """
         self.tensors: list[Tensor] = []
         self.paths: list[str] = []
-        self.tree: Any = None
-        self._is_plain = True
         self._is_tracked = is_tracked
         self._open: set[int] = set()
-        self.build = self._take("result", value)
+        self._known: dict[int, int] = {}
+        self.build, self.tree = self.more("result", value)
 
-    def use(self, made: Sequence[Any]) -> None:
-        """Keep the structure as `tree`, with the nodes of these tensors in it, where it is simple enough."""
-        self.tree = self.build([t.uop for t in made]) if self._is_plain else Intricate()
+    def more(self, path: str, value: Any, known: Mapping[int, int] = _NOTHING) -> tuple[Build, Any]:
+        """How to build another value, which may hold the same tensors, and its tree.
+
+        Args:
+            path: its name.
+            value: what to take apart.
+            known: tensors, by identity, that are not new ones, with negative numbers for them.
+
+        Raises:
+            JitError: as for a result.
+        """
+        self._is_plain, self._known = True, dict(known)
+        build = self._take(path, value)
+        numbers = range(len(self.tensors))
+        tree = build([Number(n) for n in numbers]) if self._is_plain else Intricate()
+        return build, tree
 
     def _take(self, path: str, value: Any) -> Build:
         if isinstance(value, Tensor):
+            if id(value) in self._known:
+                held, self._is_plain = self._known[id(value)], False
+                return lambda made: made[held]
             number = next((n for n, t in enumerate(self.tensors) if t is value), len(self.tensors))
             if number == len(self.tensors):
                 self.tensors.append(value)
                 self.paths.append(path)
-            else:
-                self._is_plain = False  # one tensor twice
             return lambda made: made[number]
         if isinstance(value, SIMPLE):
             return lambda made: value
@@ -139,3 +159,12 @@ def tensors_in(value: Any) -> list[Tensor]:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [t for field in dataclasses.fields(value) for t in tensors_in(getattr(value, field.name, None))]
     return []
+
+
+def can_put(value: Any, depth: int = 0) -> bool:
+    """Whether a value is tensors and plain values inside lists, tuples and dicts, not too deep."""
+    if depth <= _DEEPEST and isinstance(value, (list, tuple)):
+        return all(can_put(item, depth + 1) for item in value)
+    if depth <= _DEEPEST and isinstance(value, dict):
+        return all(can_put(item, depth + 1) for item in value.values())
+    return isinstance(value, (Tensor, *SIMPLE))
