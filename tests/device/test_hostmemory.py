@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import mmap
+
 import pytest
 
 from gradlet.base.errors import DeviceError
-from gradlet.device.common.hostmemory import ALIGNMENT, SLACK, HostAllocator, physical_memory, size_class
+from gradlet.device.common.hostmemory import (
+    ALIGNMENT,
+    HUGE_ADVICE,
+    HUGE_PAGE,
+    SLACK,
+    HostAllocator,
+    physical_memory,
+    size_class,
+)
 from gradlet.runtime.counters import GlobalCounters
 
 
@@ -83,3 +93,46 @@ def test_kept_blocks_are_given_back_before_giving_up() -> None:
 
 def test_physical_memory_is_plausible() -> None:
     assert 2**26 < physical_memory() < 2**50
+
+
+def test_large_blocks_begin_with_a_huge_page_and_the_system_is_asked_for_those_inside() -> None:
+    memory = HostAllocator("TEST")
+    asked: list[tuple[int, int, int]] = []
+    memory._madvise = lambda *advice: asked.append(advice) or 0
+    small = memory.allocate(HUGE_PAGE // 2, "small")
+    assert not asked
+    large = memory.allocate(5 * HUGE_PAGE // 2, "large")
+    assert large % HUGE_PAGE == 0
+    assert [(address, n) for address, n, _ in asked] == [(large, 2 * HUGE_PAGE)]  # none that reaches past the block
+    assert (memory.used, memory.kept) == (3 * HUGE_PAGE, 0)
+    memory.free(large, 5 * HUGE_PAGE // 2)
+    assert memory.allocate(5 * HUGE_PAGE // 2, "again") == large
+    assert len(asked) == 1
+    memory.free(large, 5 * HUGE_PAGE // 2)
+    memory.free(small, HUGE_PAGE // 2)
+    memory.release_kept()
+
+
+@pytest.mark.parametrize("answer", [-1, None], ids=["refused", "no such call"])
+def test_a_system_without_huge_pages_gives_ordinary_ones(answer: int | None) -> None:
+    memory = HostAllocator("TEST")
+    memory._madvise = None if answer is None else lambda *_: answer
+    block = memory.allocate(3 * HUGE_PAGE, "x")
+    assert block % ALIGNMENT == 0
+    view = memory.view(block, 3 * HUGE_PAGE, None)
+    view[0], view[-1] = 1, 2
+    assert (view[0], view[-1]) == (1, 2)
+    memory.free(block, 3 * HUGE_PAGE)
+    memory.release_kept()
+    assert memory.used == memory.kept == 0
+
+
+@pytest.mark.skipif(HUGE_ADVICE is None, reason="the system knows no huge pages")
+def test_the_advice_is_the_systems_own() -> None:
+    assert HUGE_ADVICE == mmap.MADV_HUGEPAGE
+    memory = HostAllocator("TEST")
+    assert memory._madvise is not None
+    block = memory.allocate(HUGE_PAGE, "x")
+    assert memory._madvise(block, HUGE_PAGE, -1) == -1  # an advice that no system knows
+    memory.free(block, HUGE_PAGE)
+    memory.release_kept()
