@@ -26,7 +26,8 @@ class HostAllocator:
     """Blocks of process memory. A block has the size of its class, at most an eighth more than asked for.
 
     Freed blocks wait in a list by class, at most `keep_bytes` of them: fresh pages cost more than the kernel that fills
-    them. Blocks that hold a huge page begin with one, and the system is asked for as many as lie inside. No lock: every step is one operation of a dict or list, and `free` may run in the middle of `allocate`.
+    them. Blocks that hold a huge page begin with one, and the system is asked for as many as lie inside. No lock: every
+    step is one operation of a dict or list, and `free` may run in the middle of `allocate`.
     """
 
     def __init__(self, name: str, keep_bytes: int | None = None) -> None:
