@@ -114,14 +114,14 @@ class HostAllocator:
         if self.used + self.kept + size > self.limit:
             return 0
         out = ctypes.c_void_p()
-        huge = size >= HUGE_PAGE and self._madvise is not None
-        if self._memalign(ctypes.byref(out), HUGE_PAGE if huge else ALIGNMENT, size) != 0:
+        advise = self._madvise if size >= HUGE_PAGE else None
+        if self._memalign(ctypes.byref(out), HUGE_PAGE if advise else ALIGNMENT, size) != 0:
             return 0
         address = int(out.value or 0)
-        if huge and address:
+        if advise and address:
             # Whole pages only, so that no memory is held that nobody asked for. A system without them says no, which
             # changes nothing.
-            self._madvise(address, size // HUGE_PAGE * HUGE_PAGE, HUGE_ADVICE)
+            advise(address, size // HUGE_PAGE * HUGE_PAGE, HUGE_ADVICE)
         return address
 
     def _out_of_memory(self, nbytes: int, label: str) -> str:
