@@ -13,147 +13,22 @@ part in 65000 of the largest one in its block. More rows meet the expanded matri
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
+from gradlet.io.blocks import BLOCK_TYPES as TYPES
+from gradlet.io.blocks import Blocks
 from gradlet.ops.movement import operand
 from gradlet.runtime.device import Device
 from gradlet.tensor.tensor import Tensor
 
 # From this many rows on a product expands the matrix: each weight is then used often enough.
 EXPAND_ROWS: Final = 16
-SUPER: Final = 256  # columns of a block that has blocks
 NIBBLES: Final = 0x0F0F0F0F
 LARGEST: Final = 127 * 256  # of the integers that stand for a vector: two signed bytes
 SMALLEST: Final = 1e-30  # largest element of a block that still has all digits
-
-
-class Blocks(NamedTuple):
-    """A matrix as its blocks are written.
-
-    Attributes:
-        codes: uint8 or int8 [rows, columns].
-        scale: [rows, blocks] or, where they have scales of their own, [rows, blocks of blocks].
-        minimum: likewise, or None.
-        scales: integers by which `scale` is multiplied, [rows, blocks], or None.
-        minima: likewise for `minimum`.
-    """
-
-    codes: Tensor
-    scale: Tensor
-    minimum: Tensor | None = None
-    scales: Tensor | None = None
-    minima: Tensor | None = None
-
-
-class BlockType(NamedTuple):
-    """One type of block.
-
-    Attributes:
-        size: columns of a block as it is written.
-        bytes: how long it is then.
-        group: columns that share a scale.
-        bits: of a code.
-        zero: the code of weight 0 where there is no minimum.
-        read: how it is written.
-    """
-
-    size: int
-    bytes: int
-    group: int
-    bits: int
-    zero: int
-    read: Callable[[Tensor], Blocks]
-
-
-def _half(raw: Tensor, at: int) -> Tensor:
-    """The float16 at a byte of every block."""
-    low, high = raw[..., at].cast("uint16"), raw[..., at + 1].cast("uint16")
-    return (low | (high << 8)).bitcast("float16")
-
-
-def _halves(packed: Tensor) -> Tensor:
-    """The low halves of some bytes, then the high halves."""
-    return Tensor.cat(packed & 15, packed >> 4, dim=-1)
-
-
-def _bits(packed: Tensor) -> Tensor:
-    """The 8 bits of each of 4 bytes, lowest first: 32 of them."""
-    places = Tensor.arange(8, dtype="uint8", device=packed.device)
-    return ((packed.unsqueeze(-1) >> places) & 1).reshape(*packed.shape[:-1], 8 * packed.shape[-1])
-
-
-def _flat(codes: Tensor) -> Tensor:
-    """[rows, blocks, ...] to [rows, columns]."""
-    return codes.reshape(codes.shape[0], prod(codes.shape[1:]))
-
-
-def _q4_0(raw: Tensor) -> Blocks:
-    return Blocks(_flat(_halves(raw[..., 2:])), _half(raw, 0))
-
-
-def _q4_1(raw: Tensor) -> Blocks:
-    return Blocks(_flat(_halves(raw[..., 4:])), _half(raw, 0), _half(raw, 2) * -1)
-
-
-def _q5_0(raw: Tensor) -> Blocks:
-    return Blocks(_flat(_halves(raw[..., 6:]) | (_bits(raw[..., 2:6]) << 4)), _half(raw, 0))
-
-
-def _q5_1(raw: Tensor) -> Blocks:
-    return Blocks(_flat(_halves(raw[..., 8:]) | (_bits(raw[..., 4:8]) << 4)), _half(raw, 0), _half(raw, 2) * -1)
-
-
-def _q8_0(raw: Tensor) -> Blocks:
-    return Blocks(_flat(raw[..., 2:].bitcast("int8")), _half(raw, 0))
-
-
-def _scales_and_minima(raw: Tensor) -> tuple[Tensor, Tensor]:
-    """8 scales and 8 minima of 6 bits each in 12 bytes: the last four of either have their upper bits elsewhere."""
-    first, second, rest = raw[..., 0:4], raw[..., 4:8], raw[..., 8:12]
-    scales = Tensor.cat(first & 63, (rest & 15) | ((first >> 6) << 4), dim=-1)
-    minima = Tensor.cat(second & 63, (rest >> 4) | ((second >> 6) << 4), dim=-1)
-    return _flat(scales), _flat(minima)
-
-
-def _chunks(raw: Tensor) -> Tensor:
-    """128 bytes of codes: of every 32 bytes first the low halves, then the high halves."""
-    return _halves(raw.reshape(*raw.shape[:-1], 4, 32)).reshape(*raw.shape[:-1], SUPER)
-
-
-def _q4_k(raw: Tensor) -> Blocks:
-    scales, minima = _scales_and_minima(raw[..., 4:16])
-    return Blocks(_flat(_chunks(raw[..., 16:])), _half(raw, 0), _half(raw, 2), scales, minima)
-
-
-def _q5_k(raw: Tensor) -> Blocks:
-    scales, minima = _scales_and_minima(raw[..., 4:16])
-    places = Tensor.arange(8, dtype="uint8", device=raw.device).reshape(8, 1)
-    high = ((raw[..., 16:48].unsqueeze(-2) >> places) & 1).reshape(*raw.shape[:-1], SUPER)
-    return Blocks(_flat(_chunks(raw[..., 48:]) | (high << 4)), _half(raw, 0), _half(raw, 2), scales, minima)
-
-
-def _q6_k(raw: Tensor) -> Blocks:
-    low = _halves(raw[..., :128].reshape(*raw.shape[:-1], 2, 64)).reshape(*raw.shape[:-1], SUPER)
-    places = (2 * Tensor.arange(4, dtype="uint8", device=raw.device)).reshape(4, 1)
-    high = raw[..., 128:192].reshape(*raw.shape[:-1], 2, 1, 32)
-    codes = low | (((high >> places) & 3) << 4).reshape(*raw.shape[:-1], SUPER)
-    return Blocks(_flat(codes), _half(raw, 208), None, _flat(raw[..., 192:208].bitcast("int8")))
-
-
-TYPES: Final[dict[str, BlockType]] = {
-    "Q4_0": BlockType(32, 18, 32, 4, 8, _q4_0),
-    "Q4_1": BlockType(32, 20, 32, 4, 0, _q4_1),
-    "Q5_0": BlockType(32, 22, 32, 5, 16, _q5_0),
-    "Q5_1": BlockType(32, 24, 32, 5, 0, _q5_1),
-    "Q8_0": BlockType(32, 34, 32, 8, 0, _q8_0),
-    "Q4_K": BlockType(SUPER, 144, 32, 4, 0, _q4_k),
-    "Q5_K": BlockType(SUPER, 176, 32, 5, 0, _q5_k),
-    "Q6_K": BlockType(SUPER, 210, 16, 6, 32, _q6_k),
-}
 
 
 class QuantizedWeight:
@@ -260,6 +135,17 @@ class QuantizedWeight:
             values = values - minimum.unsqueeze(2)
         values = values.permute(0, 3, 4, 1, 2).reshape(self._tiles * self._sides * self._lanes, self._blocks * size)
         return values[:rows]
+
+    def rows(self, numbers: Tensor) -> Tensor:
+        """Some rows of the matrix in float32, as an embedding looks them up: [..., columns].
+
+        Raises:
+            DTypeError: numbers that are no integers.
+        """
+        numbers = operand(numbers, "rows", "numbers")
+        if not numbers.dtype.is_int:
+            raise DTypeError(f"rows: indices are integers, numbers is {numbers.dtype}; cast it, for example to int32")
+        return self.dequantize()[numbers]
 
     def linear(self, x: Tensor) -> Tensor:
         """`x @ dequantize().T` for x [..., columns]: float32 [..., rows].

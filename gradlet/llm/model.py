@@ -1,0 +1,315 @@
+"""The transformer: attention with few heads of keys, a gated network or a choice of experts, and their norms.
+
+One model covers the families in use; `Config` says which parts a family has. A step takes some tokens at positions from
+`start` on, writes their keys and values into the caches and returns the logits of one of them. Tokens are taken in
+chunks of a few fixed sizes, the last one filled up: every size is captured once, for all positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from gradlet.base.errors import ArgumentError
+from gradlet.llm import rope
+from gradlet.llm.cache import Cache
+from gradlet.llm.config import Config, Experts
+from gradlet.llm.weights import Matrix, Weights
+from gradlet.tensor.function import jit
+from gradlet.tensor.tensor import Tensor, Variable
+
+CHUNKS: Final = (256, 32, 8, 1)  # tokens of one step
+
+
+class Norm:
+    """Root mean square or layer norm, with what weights the file has."""
+
+    def __init__(self, weights: Weights, name: str, width: int, config: Config, *more: str) -> None:
+        self.weight = weights.maybe_vector(f"{name}.weight", (width,), *[f"{other}.weight" for other in more])
+        self.bias = weights.maybe_vector(f"{name}.bias", (width,))
+        if self.weight is None and config.family != "olmo":  # whose norms have none
+            weights.find(f"{name}.weight")
+        self.centred, self.epsilon = config.norm == "layer", config.epsilon
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.centred:
+            x = x - x.mean(-1, keepdim=True)
+        x = x * ((x * x).mean(-1, keepdim=True) + self.epsilon).rsqrt()
+        if self.weight is not None:
+            x = x * self.weight
+        return x if self.bias is None else x + self.bias
+
+
+class Linear:
+    """A matrix and what bias the file has."""
+
+    def __init__(self, weights: Weights, name: str, inputs: int, results: int) -> None:
+        self.matrix: Matrix = weights.matrix(f"{name}.weight", (results, inputs))
+        self.bias = weights.maybe_vector(f"{name}.bias", (results,))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = self.matrix.linear(x)
+        return y if self.bias is None else y + self.bias
+
+
+class Attention:
+    """Attention of one layer; `window` positions are seen, or all of them where it is 0."""
+
+    def __init__(self, weights: Weights, config: Config, layer: int, positions: int) -> None:
+        name = f"blk.{layer}.attn"
+        self.config = config
+        self.window = config.window if config.is_local(layer) else 0
+        self.heads, self.kv_heads, self.features = config.heads, config.kv_heads, config.head_width
+        inner, narrow = self.heads * self.features, self.kv_heads * self.features
+        self.all_three: Linear | None = None
+        if weights.has(f"{name}_qkv.weight"):
+            self.all_three = Linear(weights, f"{name}_qkv", config.width, inner + 2 * narrow)
+        else:
+            self.queries = Linear(weights, f"{name}_q", config.width, inner)
+            self.keys = Linear(weights, f"{name}_k", config.width, narrow)
+            self.values = Linear(weights, f"{name}_v", config.width, narrow)
+        self.output = Linear(weights, f"{name}_output", inner, config.width)
+        self.query_norm = self.key_norm = None
+        if config.query_norm != "none":
+            whole = config.query_norm == "all"
+            self.query_norm = Norm(weights, f"{name}_q_norm", inner if whole else self.features, config)
+            self.key_norm = Norm(weights, f"{name}_k_norm", narrow if whole else self.features, config)
+        self.sinks = weights.vector(f"{name}_sinks.weight", (self.heads,), f"{name}_sinks") if config.sinks else None
+        self.scale = self.features**-0.5 if config.attention_scale is None else config.attention_scale
+        self.cache = Cache(self.kv_heads, positions, self.features)
+
+    def __call__(self, x: Tensor, start: Any, turns: rope.Table | None) -> Tensor:
+        count = x.shape[0]
+        queries, keys, values = self._project(x)
+        queries, keys = self._heads(queries, self.heads, self.query_norm), self._heads(keys, self.kv_heads, self.key_norm)
+        values = self._heads(values, self.kv_heads, None)
+        if turns is not None:
+            parts = [part[start : start + count] for part in turns]
+            pairs = self.config.rope.pairs
+            queries, keys = rope.turn(queries, *parts, pairs), rope.turn(keys, *parts, pairs)
+        keys, values = self.cache.append(keys, values, start)
+        mixed = self._attend(queries, keys, values, start)
+        return self.output(mixed.permute(2, 0, 1, 3).reshape(count, self.heads * self.features))
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if self.all_three is None:
+            parts = self.queries(x), self.keys(x), self.values(x)
+        else:
+            inner, narrow = self.heads * self.features, self.kv_heads * self.features
+            both = self.all_three(x)
+            parts = both[:, :inner], both[:, inner : inner + narrow], both[:, inner + narrow :]
+        limit = self.config.clip_qkv
+        return tuple([part.clip(-limit, limit) for part in parts]) if limit else parts  # type: ignore[return-value]
+
+    def _heads(self, x: Tensor, heads: int, norm: Norm | None) -> Tensor:
+        """[tokens, heads * features] as [heads, tokens, features]."""
+        if norm is not None and self.config.query_norm == "all":
+            x = norm(x)
+        x = x.reshape(x.shape[0], heads, self.features)
+        if norm is not None and self.config.query_norm == "head":
+            x = norm(x)
+        return x.permute(1, 0, 2)
+
+    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, start: Any) -> Tensor:
+        """[heads of keys, queries a head, tokens, features]."""
+        count, seen = queries.shape[1], keys.shape[1]
+        queries = queries.reshape(self.kv_heads, self.heads // self.kv_heads, count, self.features)
+        scores = (queries @ keys.unsqueeze(1).transpose(-1, -2)) * self.scale
+        if self.config.attention_cap:
+            scores = (scores * (1.0 / self.config.attention_cap)).tanh() * self.config.attention_cap
+        if count > 1 or self.window:
+            own = Tensor.arange(count).reshape(count, 1) + start
+            places = Tensor.arange(self.cache.keys.shape[1])[:seen]
+            hidden = places > own
+            if self.window:
+                hidden = hidden | (places <= own - self.window)
+            scores = hidden.where(float("-inf"), scores)
+        if self.sinks is None:
+            return scores.softmax(-1) @ values.unsqueeze(1)
+        sinks = self.sinks.reshape(self.kv_heads, self.heads // self.kv_heads, 1, 1)
+        highest = scores.max(-1, keepdim=True).maximum(sinks)
+        shares = (scores - highest).exp()
+        return (shares @ values.unsqueeze(1)) / (shares.sum(-1, keepdim=True) + (sinks - highest).exp())
+
+
+def _gated(gate: Tensor, value: Tensor, activation: str) -> Tensor:
+    if activation == "clamped":
+        gate, value = gate.minimum(7.0), value.clip(-7.0, 7.0)
+        return (value + 1.0) * (gate * (gate * 1.702).sigmoid())
+    return (gate.silu() if activation == "silu" else gate.gelu()) * value
+
+
+class Network:
+    """The network of one layer: gated, or a plain one."""
+
+    def __init__(self, weights: Weights, config: Config, layer: int, hidden: int, suffix: str = "") -> None:
+        name, width = f"blk.{layer}.ffn", config.width
+        self.activation = config.activation
+        self.hidden = hidden
+        self.gate: Linear | None = None
+        self.both = False
+        if config.activation != "gelu_plain":
+            # Phi 3 has gates and values in one matrix.
+            self.both = not weights.has(f"{name}_gate{suffix}.weight")
+            if not self.both:
+                self.gate = Linear(weights, f"{name}_gate{suffix}", width, hidden)
+        self.up = Linear(weights, f"{name}_up{suffix}", width, 2 * hidden if self.both else hidden)
+        self.down = Linear(weights, f"{name}_down{suffix}", hidden, width)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        value = self.up(x)
+        if self.both:
+            value = _gated(value[:, : self.hidden], value[:, self.hidden :], self.activation)
+        elif self.gate is not None:
+            value = _gated(self.gate(x), value, self.activation)
+        else:
+            value = value.gelu()
+        return self.down(value)
+
+
+class Mixture:
+    """Experts of one layer: every token goes through a few of them, whose weights alone are read."""
+
+    def __init__(self, weights: Weights, config: Config, layer: int, experts: Experts) -> None:
+        name, width, hidden = f"blk.{layer}.ffn", config.width, experts.hidden
+        self.experts, self.activation = experts, config.activation
+        self.router = Linear(weights, f"{name}_gate_inp", width, experts.count)
+        self.gate = weights.experts(f"{name}_gate_exps.weight", (experts.count, hidden, width))
+        self.up = weights.experts(f"{name}_up_exps.weight", (experts.count, hidden, width))
+        self.down = weights.experts(f"{name}_down_exps.weight", (experts.count, width, hidden))
+        sizes = {"gate": hidden, "up": hidden, "down": width}
+        self.biases = [weights.maybe_vector(f"{name}_{k}_exps.bias", (experts.count, n)) for k, n in sizes.items()]
+        self.shared: Network | None = None
+        self.shared_gate: Tensor | None = None
+        if experts.shared:
+            self.shared = Network(weights, config, layer, experts.shared, "_shexp")
+            raw = weights.find(f"{name}_gate_inp_shexp.weight").tensor()
+            self.shared_gate = raw.cast("float32").reshape(1, width).realize()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        logits = self.router(x)
+        if self.experts.softmax_first:
+            shares, numbers = logits.softmax(-1).topk(self.experts.used)
+            if self.experts.normalise:
+                shares = shares / shares.sum(-1, keepdim=True)
+        else:
+            best, numbers = logits.topk(self.experts.used)
+            shares = best.softmax(-1)
+        numbers = numbers.contiguous()
+        rows = x.unsqueeze(1)
+        gate, up, down = self.biases
+        inner = _gated(
+            _with_bias(self.gate.linear(rows, numbers), gate, numbers),
+            _with_bias(self.up.linear(rows, numbers), up, numbers),
+            self.activation,
+        ).contiguous()
+        outer = _with_bias(self.down.linear(inner, numbers), down, numbers)
+        result = (outer * shares.unsqueeze(-1)).sum(1)
+        if self.shared is not None and self.shared_gate is not None:
+            result = result + self.shared(x) * (x @ self.shared_gate.transpose(0, 1)).sigmoid()
+        return result
+
+
+def _with_bias(x: Tensor, bias: Tensor | None, numbers: Tensor) -> Tensor:
+    return x if bias is None else x + bias[numbers]
+
+
+class Layer:
+    """Attention and network, each added to what passes by."""
+
+    def __init__(self, weights: Weights, config: Config, layer: int, positions: int) -> None:
+        name = f"blk.{layer}"
+        before, after = config.place in ("before", "both"), config.place in ("after", "both")
+        self.parallel = config.parallel
+        self.attention = Attention(weights, config, layer, positions)
+        self.network: Network | Mixture
+        if config.experts is None:
+            self.network = Network(weights, config, layer, config.hidden)
+        else:
+            self.network = Mixture(weights, config, layer, config.experts)
+
+        def norm(part: str, *more: str) -> Norm:
+            return Norm(weights, f"{name}.{part}", config.width, config, *[f"{name}.{other}" for other in more])
+
+        self.attention_norm = norm("attn_norm") if before else None
+        # Where norms stand only before, Hugging Face calls this one by its place behind attention.
+        both = config.place == "both"
+        self.network_norm = norm("ffn_norm", *([] if both else ["post_attention_norm"])) if before else None
+        if self.parallel:
+            self.network_norm = None
+        self.attention_after = norm("post_attention_norm") if after else None
+        self.network_after = norm("post_ffw_norm") if after else None
+
+    def __call__(self, x: Tensor, start: Any, turns: rope.Table | None) -> Tensor:
+        inner = x if self.attention_norm is None else self.attention_norm(x)
+        mixed = self.attention(inner, start, turns)
+        if self.parallel:
+            return x + mixed + self.network(inner)
+        x = x + (mixed if self.attention_after is None else self.attention_after(mixed))
+        inner = self.network(x if self.network_norm is None else self.network_norm(x))
+        return x + (inner if self.network_after is None else self.network_after(inner))
+
+
+class Transformer:
+    """A language model with room for `positions` tokens."""
+
+    def __init__(self, config: Config, weights: Weights, positions: int) -> None:
+        self.config, self.positions = config, positions
+        shape = (config.vocabulary, config.width)
+        self.embedding: Matrix = weights.matrix("token_embd.weight", shape)
+        self.layers = [Layer(weights, config, layer, positions) for layer in range(config.layers)]
+        self.norm = Norm(weights, "output_norm", config.width, config)
+        tied = not weights.has("output.weight")
+        self.head: Matrix = self.embedding if tied else weights.matrix("output.weight", shape)
+        self.head_bias = weights.maybe_vector("output.bias", (config.vocabulary,))
+        self.turns = rope.table(config.rope, positions) if config.rope.width else None
+        self.local_turns = self.turns if config.local_rope is None else rope.table(config.local_rope, positions)
+        self._step = jit(self._compute)
+
+    def _compute(self, tokens: Tensor, start: Any, last: Any) -> Tensor:
+        """Logits of token number `last` of some that stand at positions from `start` on."""
+        config = self.config
+        x = self.embedding.rows(tokens)
+        if config.embedding_scale != 1.0:
+            x = x * config.embedding_scale
+        for number, layer in enumerate(self.layers):
+            turns = self.local_turns if config.is_local(number) else self.turns
+            x = layer(x, start, turns if config.has_rope(number) else None)
+        x = self.norm(x if tokens.shape[0] == 1 else x[last : last + 1])
+        logits = self.head.linear(x).reshape(config.vocabulary)
+        if self.head_bias is not None:
+            logits = logits + self.head_bias
+        if config.logit_cap:
+            logits = (logits * (1.0 / config.logit_cap)).tanh() * config.logit_cap
+        return logits
+
+    def step(self, tokens: Sequence[int], start: int) -> Tensor:
+        """Take tokens at positions from `start` on; the logits of the last one, [vocabulary].
+
+        Raises:
+            ArgumentError: no tokens, numbers outside the vocabulary, or more positions than there is room for.
+        """
+        if not tokens:
+            raise ArgumentError("step: there are no tokens")
+        if start < 0 or start + len(tokens) > self.positions:
+            raise ArgumentError(
+                f"step: {len(tokens)} tokens from position {start} on do not fit into {self.positions} positions"
+            )
+        if not all(0 <= token < self.config.vocabulary for token in tokens):
+            raise ArgumentError(f"step: tokens are numbers from 0 to {self.config.vocabulary - 1}")
+        done, logits = 0, None
+        while done < len(tokens):
+            size = self._chunk(len(tokens) - done, start + done)
+            part = list(tokens[done : done + size])
+            at = Variable(f"start_{size}", 0, self.positions - size).bind(start + done)
+            last = 0 if size == 1 else Variable(f"last_{size}", 0, size - 1).bind(len(part) - 1)
+            logits = self._step(Tensor(part + [0] * (size - len(part)), dtype="int32"), at, last)
+            done += len(part)
+        assert logits is not None
+        return logits
+
+    def _chunk(self, count: int, start: int) -> int:
+        """The smallest chunk that takes all of `count` tokens, or else the largest; there has to be room for it."""
+        fitting = [size for size in CHUNKS if start + size <= self.positions]
+        enough = [size for size in fitting if size >= count]
+        return enough[-1] if enough else fitting[0]
