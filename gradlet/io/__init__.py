@@ -1,1 +1,5 @@
-"""Reading and writing files of tensors."""
+"""Reading and writing files of tensors: `gradlet.io.load(path)` reads every known format."""
+
+from gradlet.io.formats import load
+
+__all__ = ["load"]

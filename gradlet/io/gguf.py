@@ -1,7 +1,7 @@
 """The GGUF format, versions 2 and 3: metadata and tensors as they lie in the file, through a memory map.
 
-A file is a magic number, counts, metadata (typed values by name), a table of tensors (name, sizes, type, offset) and the
-data, where every tensor starts on a multiple of the alignment. Everything is checked before anything is allocated:
+A file is a magic number, counts, metadata (typed values by name), a table of tensors (name, sizes, type, offset) and
+the data, where every tensor starts on a multiple of the alignment. Everything is checked before anything is allocated:
 what a header says is never trusted. Quantised tensors stay the bytes they are until somebody computes with them.
 """
 
@@ -217,7 +217,9 @@ class _Reader:
                     break
                 found.append(str(memory[begin:at], "utf-8"))
         except UnicodeDecodeError as error:
-            raise FileFormatError(f"{self.path}: key {key!r}: item {len(found)} is not UTF-8 ({error.reason})") from None
+            raise FileFormatError(
+                f"{self.path}: key {key!r}: item {len(found)} is not UTF-8 ({error.reason})"
+            ) from None
         except Exception:  # no room for a length
             at = size + 1
         if at > size:
@@ -289,5 +291,3 @@ class _Reader:
         if not needed:
             begin = min(begin, self.size)
         return Entry(name, tuple(reversed(sizes)), dtype, quantized, begin, begin + needed)
-
-

@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple, NoReturn
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError, FileFormatError
 from gradlet.engine.execute import base_buffer
+from gradlet.io.files import host_tensor, path_text, short
 from gradlet.ops.op import Op
-from gradlet.runtime.buffer import Buffer, bind, buffer_of, new_buffer_node
-from gradlet.runtime.device import Device
+from gradlet.runtime.buffer import buffer_of
 from gradlet.tensor.tensor import Tensor
 
 MAX_HEADER: Final = 100_000_000  # bytes; the format's own limit
@@ -83,7 +83,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         ArgumentError: `path` is no path.
         OSError: the file cannot be opened.
     """
-    with open(_path(path), "rb") as file:
+    with open(path_text(path), "rb") as file:
         header = read_header(file, str(path))
         mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     data = mapped[header.data_start :]
@@ -96,7 +96,7 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises:
         FileFormatError: as for `load`.
     """
-    with open(_path(path), "rb") as file:
+    with open(path_text(path), "rb") as file:
         return read_header(file, str(path)).metadata
 
 
@@ -109,7 +109,7 @@ def save(
         ArgumentError: a name, value or metadata that the format cannot hold.
         OSError: the file cannot be written; nothing is left behind.
     """
-    path = _path(path)
+    path = path_text(path)
     _check_arguments(tensors, metadata)
     dense = {name: tensor if _is_dense(tensor) else tensor.contiguous() for name, tensor in tensors.items()}
     if dense:
@@ -128,17 +128,6 @@ def save(
     if len(text) > MAX_HEADER:
         raise ArgumentError(f"tensors: the header would take {len(text)} bytes, the format allows {MAX_HEADER}")
     _replace_file(path, [len(text).to_bytes(8, "little"), text], [dense[name] for name in order])
-
-
-def _path(path: str | os.PathLike[str]) -> str:
-    """The path as text; a number would be an open file of somebody else.
-
-    Raises:
-        ArgumentError: not a path.
-    """
-    if not isinstance(path, str | os.PathLike):
-        raise ArgumentError(f"path: expected the path of a file, got {type(path).__name__}")
-    return os.fspath(path)
 
 
 # reading
@@ -219,9 +208,9 @@ def _check_entry(name: str, row: Any, data_size: int, path: str) -> Entry:
     if isinstance(shape, list) and len(shape) > MAX_AXES:
         raise FileFormatError(f"{where}: {len(shape)} axes are more than the {MAX_AXES} that are read")
     if not isinstance(shape, list) or not all(_is_size(size) for size in shape):
-        raise FileFormatError(f"{where}: shape {_short(shape)} is not a list of sizes")
+        raise FileFormatError(f"{where}: shape {short(shape)} is not a list of sizes")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_size(offset) for offset in offsets):
-        raise FileFormatError(f"{where}: data_offsets {_short(offsets)} are not two offsets")
+        raise FileFormatError(f"{where}: data_offsets {short(offsets)} are not two offsets")
     begin, end = offsets
     if begin > end:
         raise FileFormatError(f"{where}: begins at {begin}, after its end {end}")
@@ -231,10 +220,10 @@ def _check_entry(name: str, row: Any, data_size: int, path: str) -> Entry:
     for size in shape:
         needed *= size
         if needed >= 2**64:
-            raise FileFormatError(f"{where}: shape {_short(shape)} overflows")
+            raise FileFormatError(f"{where}: shape {short(shape)} overflows")
     if end - begin != needed:
         raise FileFormatError(
-            f"{where}: shape {_short(shape)} of {row['dtype']} needs {needed} bytes, has {end - begin}"
+            f"{where}: shape {short(shape)} of {row['dtype']} needs {needed} bytes, has {end - begin}"
         )
     return Entry(name, dtype, tuple(shape), begin, end)
 
@@ -252,16 +241,8 @@ def _check_layout(entries: Sequence[Entry], data_size: int, path: str) -> None:
         raise FileFormatError(f"{path}: {data_size - reached} bytes after the last tensor belong to none")
 
 
-def _short(value: Any) -> str:
-    """Part of a hostile value, for a message."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 def _tensor(entry: Entry, data: memoryview) -> Tensor:
-    node = new_buffer_node("CPU", entry.dtype, entry.size)
-    bind(node, Buffer.over("CPU", entry.dtype, entry.size, data))
-    return Tensor.of_node(node).reshape(*entry.shape).to(Device.DEFAULT)
+    return host_tensor(data, entry.dtype).reshape(*entry.shape)
 
 
 # writing

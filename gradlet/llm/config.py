@@ -254,7 +254,9 @@ def _hf_rope(fields: _Fields, head_width: int, context: int) -> Rope:
     scaled = _Fields(inner, fields.where, "")
     kind = str(scaled.get("rope_type", scaled.get("type", "default")))
     if kind not in ("default", "linear", "llama3", "yarn", "longrope"):
-        raise FileFormatError(f"{fields.where}: rotary positions of type {kind!r}; known: linear, llama3, yarn, longrope")
+        raise FileFormatError(
+            f"{fields.where}: rotary positions of type {kind!r}; known: linear, llama3, yarn, longrope"
+        )
     partial = scaled.real("partial_rotary_factor", fields.get("partial_rotary_factor", 1.0))
     factors = scaled.get("short_factor", []) if kind == "longrope" else []
     return Rope(

@@ -81,11 +81,16 @@ class Attention:
     def __call__(self, x: Tensor, start: Any, turns: rope.Table | None) -> Tensor:
         count = x.shape[0]
         queries, keys, values = self._project(x)
-        queries, keys = self._heads(queries, self.heads, self.query_norm), self._heads(keys, self.kv_heads, self.key_norm)
+        queries, keys = (
+            self._heads(queries, self.heads, self.query_norm),
+            self._heads(keys, self.kv_heads, self.key_norm),
+        )
         values = self._heads(values, self.kv_heads, None)
         if turns is not None:
             parts = [part[start : start + count] for part in turns]
             pairs = self.config.rope.pairs
+            if count > 1:  # else each of the two numbers that are turned together would compute both
+                queries, keys = queries.contiguous(), keys.contiguous()
             queries, keys = rope.turn(queries, *parts, pairs), rope.turn(keys, *parts, pairs)
         keys, values = self.cache.append(keys, values, start)
         mixed = self._attend(queries, keys, values, start)
@@ -274,7 +279,8 @@ class Transformer:
             x = x * config.embedding_scale
         for number, layer in enumerate(self.layers):
             turns = self.local_turns if config.is_local(number) else self.turns
-            x = layer(x, start, turns if config.has_rope(number) else None)
+            # Layers are scheduled one by one: all but the first find their schedule, and none keeps another's memory.
+            x = layer(x, start, turns if config.has_rope(number) else None).realize()
         x = self.norm(x if tokens.shape[0] == 1 else x[last : last + 1])
         logits = self.head.linear(x).reshape(config.vocabulary)
         if self.head_bias is not None:

@@ -121,7 +121,9 @@ class Weights:
     def _shaped(self, name: str, shape: tuple[int, ...], *more: str) -> gguf.Raw:
         raw = self.find(name, *more)
         if tuple(raw.shape) != tuple(shape):
-            raise FileFormatError(f"{self._where}: tensor {name!r} has shape {tuple(raw.shape)}, the model needs {shape}")
+            raise FileFormatError(
+                f"{self._where}: tensor {name!r} has shape {tuple(raw.shape)}, the model needs {shape}"
+            )
         return raw
 
 

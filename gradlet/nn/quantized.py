@@ -145,7 +145,51 @@ class QuantizedWeight:
         numbers = operand(numbers, "rows", "numbers")
         if not numbers.dtype.is_int:
             raise DTypeError(f"rows: indices are integers, numbers is {numbers.dtype}; cast it, for example to int32")
-        return self.dequantize()[numbers]
+        lanes, size = self._lanes, self._kind.group
+        flat = numbers.reshape(numbers.numel()).cast("int32")
+        # What the row needs alone is read: its lane of its tile's words.
+        at = flat // (self._sides * lanes) * lanes + flat % lanes
+        side = (flat // lanes % self._sides).reshape(len(flat), 1, 1)
+
+        def lane(values: Tensor, inner: int) -> Tensor:
+            """[tiles, inner..., lanes] as rows [tiles * lanes, inner], of which those asked for are taken."""
+            return values.reshape(self._tiles, inner, lanes).permute(0, 2, 1).reshape(self._tiles * lanes, inner)[at]
+
+        def factor(part: Tensor | None, by: Tensor | None) -> Tensor | None:
+            if part is None:
+                return None
+            count = part.shape[1]
+            value = _of_side(lane(part, count * self._sides).reshape(len(flat), count, self._sides), side)
+            if by is None:
+                return value.cast("float32")
+            inner = _of_side(lane(by, self._blocks * self._sides).reshape(len(flat), self._blocks, self._sides), side)
+            inner = inner.cast("float32").reshape(len(flat), count, self._nested)
+            return (value.cast("float32").unsqueeze(-1) * inner).reshape(len(flat), self._blocks)
+
+        first = self._codes[0]
+        if self._kind.bits == 8:
+            codes = lane(first, self._blocks * size).reshape(len(flat), self._blocks, size)
+        else:
+            words = size // 4
+            packed = lane(first, self._blocks * words).reshape(len(flat), self._blocks, words)
+            four = (packed >> (4 * side)) & NIBBLES
+            extra = self._kind.bits - 4
+            if extra:
+                above = lane(self._codes[1], self._blocks * self._sides).reshape(len(flat), self._blocks, self._sides)
+                places = (extra * Tensor.arange(words, dtype="int32", device=flat.device)).reshape(1, 1, words)
+                mask = 0x01010101 if extra == 1 else 0x03030303
+                four = four | (((_of_side(above, side).unsqueeze(-1) >> places) & mask) << 4)
+            bytes_ = (8 * Tensor.arange(4, dtype="int32", device=flat.device)).reshape(1, 1, 4, 1)
+            codes = ((four.unsqueeze(2) >> bytes_) & 255).reshape(len(flat), self._blocks, size)
+        values = codes.cast("float32")
+        if self._kind.zero:
+            values = values - self._kind.zero
+        scale, minimum = factor(self._scale, self._scales), factor(self._minimum, self._minima)
+        assert scale is not None
+        values = values * scale.unsqueeze(-1)
+        if minimum is not None:
+            values = values - minimum.unsqueeze(-1)
+        return values.reshape(*numbers.shape, self.shape[1])
 
     def linear(self, x: Tensor) -> Tensor:
         """`x @ dequantize().T` for x [..., columns]: float32 [..., rows].
@@ -255,6 +299,13 @@ def _lanes_of(device: str) -> int:
     """Rows that are interleaved: as many as the machine's vectors have lanes, from 8 to 16."""
     target = getattr(Device[device], "target", None)
     return 16 if target is not None and target.vector_bits > 256 else 8
+
+
+def _of_side(values: Tensor, side: Tensor) -> Tensor:
+    """The entry on the last axis that a row's side has: values [rows, n, sides], side [rows, 1, 1]."""
+    if values.shape[2] == 1:
+        return values[:, :, 0]
+    return (side[:, :, 0] == 0).where(values[:, :, 0], values[:, :, 1])
 
 
 def _words(bytes_: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gradlet import Tensor, nn
+from gradlet.base.errors import DTypeError
 from gradlet.schedule.create import create_schedule
 from gradlet.target.target import AVX2
 
@@ -136,3 +137,14 @@ def test_narrow_vectors_and_its_name() -> None:
     x = np.arange(32, dtype=np.float16)
     np.testing.assert_allclose(weight(Tensor(x)).numpy(), matrix @ x.astype(np.float32), rtol=1e-3, atol=1e-2)
     assert repr(weight) == "QuantizedWeight(Q4_0, (8, 32))"
+
+
+@pytest.mark.parametrize("type", BLOCKS)
+def test_rows_are_those_of_the_whole_matrix(type: str) -> None:
+    size, length = BLOCKS[type]
+    raw = np.random.default_rng(5).integers(0, 60, (37, 512 // size * length)).astype(np.uint8)
+    weight = nn.QuantizedWeight.from_gguf_blocks(Tensor(raw.reshape(-1)), type, (37, 512))
+    numbers = np.array([[0, 36, 7], [8, 15, 16]], np.int32)
+    np.testing.assert_array_equal(weight.rows(Tensor(numbers)).numpy(), weight.dequantize().numpy()[numbers])
+    with pytest.raises(DTypeError, match="rows: indices are integers"):
+        weight.rows(Tensor([1.0]))

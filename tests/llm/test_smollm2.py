@@ -1,0 +1,54 @@
+"""A real model: the tokens that its weights in float32 choose, from weights that stay quantised."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gradlet.io import gguf
+from gradlet.llm import config, weights
+from gradlet.llm.model import Transformer
+from gradlet.nn.quantized import QuantizedWeight
+from gradlet.runtime.counters import GlobalCounters
+from tests.llm import smollm2
+
+pytestmark = pytest.mark.slow
+MARGIN = 0.01  # of the two best logits: below it, rounding decides
+CONTEXT = 128
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    path = smollm2.path()
+    before = GlobalCounters.mem_used
+    file = gguf.File(path)
+    made = Transformer(config.from_gguf(file.metadata), weights.from_gguf(file), CONTEXT)
+    del file
+    # Keys and values of 30 layers with 3 heads of 64 features, in float32.
+    cache = 2 * 30 * 3 * CONTEXT * 64 * 4
+    assert GlobalCounters.mem_used - before <= 1.3 * path.stat().st_size + cache
+    return made
+
+
+def test_weights_stay_quantised(model: Transformer) -> None:
+    kinds = [layer.attention.queries.matrix.type for layer in model.layers]
+    assert kinds == ["Q4_1"] * 30 and isinstance(model.head, QuantizedWeight) and model.head is model.embedding
+
+
+@pytest.mark.parametrize("number", range(len(smollm2.REFERENCE["prompts"])))
+def test_greedy_tokens(model: Transformer, number: int) -> None:
+    reference = smollm2.REFERENCE["prompts"][number]
+    before = GlobalCounters.mem_used
+    logits = model.step(reference["prompt_ids"], 0).numpy()
+    np.testing.assert_allclose(logits[:8], reference["first_logits_0_8"], atol=0.02)
+    position = len(reference["prompt_ids"])
+    for step, (wanted, margin) in enumerate(zip(reference["greedy_ids"], reference["margins"], strict=True)):
+        chosen = int(logits.argmax())
+        if chosen != wanted:
+            assert margin < MARGIN, f"token {step} is {chosen}, not {wanted}"
+            break
+        logits = model.step([chosen], position).numpy()
+        position += 1
+    # Nothing is kept from step to step but the logits.
+    assert GlobalCounters.mem_used - before < 60 * 2**20
+    assert len(model._step.captures) <= 3
