@@ -222,12 +222,10 @@ class _Unpickler(pickle.Unpickler):
         if (module, name) in (("torch", "Tensor"), ("torch.nn.parameter", "Parameter")):
             return _Kind(name)
         if module.startswith("__torch__"):
-            raise FileFormatError(
-                f"{self._where}: a TorchScript program ({module}.{name}), of which only weights are read"
-            )
+            raise FileFormatError(f"{self._where}: a TorchScript program ({module}.{name}), which is not run")
         raise FileFormatError(
-            f"{self._where}: the pickle names {short(f'{module}.{name}')}, which is neither a tensor nor a container; it "
-            "was not run. Save the state_dict() alone"
+            f"{self._where}: the pickle names {short(f'{module}.{name}')}, which is neither a tensor nor a container; "
+            "it was not run. Save the state_dict() alone"
         )
 
     def persistent_load(self, pid: Any) -> _Storage:

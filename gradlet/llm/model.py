@@ -87,11 +87,11 @@ class Attention:
         )
         values = self._heads(values, self.kv_heads, None)
         if turns is not None:
-            parts = [part[start : start + count] for part in turns]
+            here = rope.Table(*[part[start : start + count] for part in turns])
             pairs = self.config.rope.pairs
             if count > 1:  # else each of the two numbers that are turned together would compute both
                 queries, keys = queries.contiguous(), keys.contiguous()
-            queries, keys = rope.turn(queries, *parts, pairs), rope.turn(keys, *parts, pairs)
+            queries, keys = rope.turn(queries, here, pairs), rope.turn(keys, here, pairs)
         keys, values = self.cache.append(keys, values, start)
         mixed = self._attend(queries, keys, values, start)
         return self.output(mixed.permute(2, 0, 1, 3).reshape(count, self.heads * self.features))

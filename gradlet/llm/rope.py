@@ -53,8 +53,9 @@ def table(rope: Rope, positions: int) -> Table:
     return Table(*[Tensor((scale * part(angles)).astype(np.float32)).realize() for part in (np.cos, np.sin)])
 
 
-def turn(x: Tensor, cosines: Tensor, sines: Tensor, pairs: bool) -> Tensor:
+def turn(x: Tensor, table: Table, pairs: bool) -> Tensor:
     """Turn the first features of every head: x [..., positions, features], tables [positions, turned / 2]."""
+    cosines, sines = table
     half = cosines.shape[-1]
     turned = x[..., : 2 * half]
     if pairs:

@@ -16,8 +16,6 @@ from gradlet.tensor.tensor import Tensor
 class Matrix(Protocol):
     """A matrix [results, inputs] of a layer, in whatever form it is kept."""
 
-    shape: tuple[int, ...]
-
     def linear(self, x: Tensor) -> Tensor:
         """`x @ matrix.T` in float32."""
 
