@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
@@ -43,21 +44,81 @@ def merge_adjacent(sink: UOp) -> UOp:
     image then has all pixels in one range.
     """
     while True:
-        pair = _mergeable(KernelFacts(sink))
+        facts = KernelFacts(sink)
+        groups = _groups(facts)
+        if not groups:
+            return sink
+        forms, of_guards = _affine_forms(facts)
+        if _are_free_of_guards(groups, facts):
+            chains = [chain for loops in groups for chain in _chains(loops, forms)]
+            return _merge_chains(facts, chains) if chains else sink
+        pair = _mergeable(groups, forms, of_guards)
         if pair is None:
             return sink
         sink = _merge(sink, *pair)
 
 
-def _mergeable(facts: KernelFacts) -> tuple[UOp, UOp] | None:
+def _groups(facts: KernelFacts) -> list[list[UOp]]:
+    """Ranges of one kind and the same users, where there are several of them; in nesting order."""
     loops = [r for r in facts.loops if r.arg.kind in (AxisKind.LOOP, AxisKind.REDUCE) and range_size(r) is not None]
     uses = _users(facts)
-    if len({(r.arg.kind, uses[r]) for r in loops}) == len(loops):
-        return None
-    forms, of_guards = _affine_forms(facts)
+    found: dict[tuple[AxisKind, tuple[UOp, ...]], list[UOp]] = {}
+    for loop in loops:
+        found.setdefault((loop.arg.kind, uses[loop]), []).append(loop)
+    return [group for group in found.values() if len(group) > 1]
+
+
+def _are_free_of_guards(groups: list[list[UOp]], facts: KernelFacts) -> bool:
+    """Whether no guard depends on any of these ranges: then the order of merges does not matter."""
+    ranges = {r for group in groups for r in group}
+    return all(
+        ranges.isdisjoint(facts.ranges[n.src[2]]) for n in facts.order if n.op is _INDEX and len(n.src) > 2
+    )  # fmt: skip
+
+
+def _chains(loops: list[UOp], forms: list[dict[UOp, int]]) -> list[list[UOp]]:
+    """Ranges that become one, outermost first, as merging one pair after the other would find them."""
+    chains = [[loop] for loop in loops]
+    # How far every form moves a step of the innermost range, and the iterations of all.
+    steps = [[form.get(loop, 0) for form in forms] for loop in loops]
+    sizes = [int(loop.src[0].arg) for loop in loops]
+    outer = 0
+    while outer < len(chains):
+        for inner, size in enumerate(sizes):
+            if inner != outer and steps[outer] == [step * size for step in steps[inner]]:
+                chains[outer] += chains[inner]
+                steps[outer], sizes[outer] = steps[inner], sizes[outer] * size
+                del chains[inner], steps[inner], sizes[inner]
+                outer -= inner < outer
+                break
+        else:
+            outer += 1
+    return [chain for chain in chains if len(chain) > 1]
+
+
+def _merge_chains(facts: KernelFacts, chains: list[list[UOp]]) -> UOp:
+    """The kernel with one range for each of these chains, on which no guard depends."""
+    new: dict[UOp, UOp] = {}
+    for chain in chains:
+        total = UOp.const(dtypes.index, prod([int(loop.src[0].arg) for loop in chain]))
+        new.update(dict.fromkeys(chain, UOp.const(dtypes.index, 0)))
+        new[chain[-1]] = make_range(total, chain[0].arg.number, chain[0].arg.kind)
+    merged = set(new)
+    changed = new.keys()
+    for node in facts.order:
+        if node not in merged and not changed.isdisjoint(node.src):
+            new[node] = mk(node.op, node.dtype, _unclosed(node, new), node.arg)
+    return new[facts.sink]
+
+
+def _mergeable(
+    groups: list[list[UOp]], forms: list[dict[UOp, int]], of_guards: list[dict[UOp, int]]
+) -> tuple[UOp, UOp] | None:
+    uses = {loop: number for number, group in enumerate(groups) for loop in group}
+    loops = sorted(uses, key=nesting_order)
     for outer in loops:
         for inner in loops:
-            if outer is inner or outer.arg.kind is not inner.arg.kind or uses[outer] != uses[inner]:
+            if outer is inner or uses[outer] != uses[inner]:
                 continue
             size = int(inner.src[0].arg)
             if not all(form.get(outer, 0) == form.get(inner, 0) * size for form in forms):
