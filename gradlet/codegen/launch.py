@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from gradlet.base.errors import CompilerError
 from gradlet.codegen.pipeline import lower
-from gradlet.graph.launch import BodyFacts, body_facts, region_blocks, uses
+from gradlet.graph.launch import BodyFacts, body_facts, is_launch, region_blocks, uses
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.passes import Observer
 from gradlet.graph.program import LaunchProgram, LinearProgram, SegmentWork
@@ -16,13 +17,44 @@ from gradlet.optimize import cost
 from gradlet.target.target import Target
 
 
-def lower_launch(ast: UOp, target: Target, observers: Sequence[Observer] = ()) -> LaunchProgram:
+class SharedBodies:
+    """The programs of bodies that several of some launches have, for as long as these are compiled."""
+
+    def __init__(self, asts: Iterable[UOp]) -> None:
+        counts = Counter([key for ast in asts if is_launch(ast.arg) for key in _bodies(ast)])
+        self._wanted = {key for key, count in counts.items() if count > 1}
+        self._known: dict[tuple[UOp, bool, Target], LinearProgram] = {}
+
+    def lower(self, body: UOp, parallel: bool, target: Target) -> LinearProgram:
+        """The program of a body, made when the first launch asks for it."""
+        key = (body, parallel, target)
+        program = self._known.get(key)
+        if program is None:
+            program = lower(body, target, (), parallel)
+            if (body, parallel) in self._wanted:
+                self._known[key] = program
+        return program
+
+
+def _bodies(ast: UOp) -> list[tuple[UOp, bool]]:
+    """The bodies of a launch, and whether each may be spread over cores.
+
+    Those of a region run on one core each, also those that are the same for every block.
+    """
+    alone = {use.body for stage in ast.arg.stages for segment in stage if len(segment) > 1 for use in segment}
+    return [(body, number not in alone) for number, body in enumerate(ast.src)]
+
+
+def lower_launch(
+    ast: UOp, target: Target, observers: Sequence[Observer] = (), shared: SharedBodies | None = None
+) -> LaunchProgram:
     """The program of a launch; the heuristic chooses the schedule of every body that has none.
 
     Args:
         ast: a SINK with a LaunchArg.
         target: the machine; a CPU.
         observers: called after every pass on every body.
+        shared: where bodies are found that other launches have too.
 
     Raises:
         SpecError: the launch breaks a rule of its form.
@@ -36,13 +68,13 @@ def lower_launch(ast: UOp, target: Target, observers: Sequence[Observer] = ()) -
         )
     check_node(ast, Stage.KERNEL)
     facts = [body_facts(body) for body in ast.src]
-    # The bodies of a region run on one core each, also those that are the same for every block.
-    alone = {use.body for stage in arg.stages for segment in stage if len(segment) > 1 for use in segment}
-    programs = tuple(
-        lower(body, target, observers, parallel=number not in alone) for number, body in enumerate(ast.src)
-    )
-    for number in alone:
-        if programs[number].grid > 1 and not facts[number].blocks:
+    bodies = _bodies(ast)
+    if shared is not None and not observers:
+        programs = tuple(shared.lower(body, parallel, target) for body, parallel in bodies)
+    else:
+        programs = tuple(lower(body, target, observers, parallel) for body, parallel in bodies)
+    for number, (_, parallel) in enumerate(bodies):
+        if not parallel and programs[number].grid > 1 and not facts[number].blocks:
             raise CompilerError(f"launch {arg.name}: the opts of body {number} share it between cores inside a region")
     everything = uses(arg)
     work = _Work(ast, programs, facts)

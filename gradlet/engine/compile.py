@@ -7,7 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from threading import local
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from gradlet.base import events, settings
 from gradlet.engine import programs, report
@@ -19,6 +20,8 @@ from gradlet.runtime.device import Device
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from gradlet.codegen.launch import SharedBodies
 
 
 class Kernel(Protocol):
@@ -82,6 +85,16 @@ KERNELS_KEPT = 8192
 SWITCH_SECONDS = 0.5e-3
 
 
+class _Together(local):
+    """The launches that this thread is compiling one after another, and the bodies that several of them have."""
+
+    launches: Sequence[UOp] = ()
+    shared: SharedBodies | None = None
+
+
+_together: Final = _Together()
+
+
 def get_kernel(ast: UOp, device: str) -> Kernel:
     """The kernel for this graph on this device: from the cache of this process, else compiled now."""
     key = (ast, device, settings.codegen_key())
@@ -101,13 +114,28 @@ def _keep(key: tuple[Any, ...], kernel: Kernel) -> None:
 def prepare_kernels(wanted: Iterable[tuple[UOp, str]]) -> None:
     """Have the kernels for these graphs on these devices: LLVM works on one in a thread while the next is lowered.
 
-    One thread is as many as help, since llvmlite lets one at a time into LLVM. A single kernel, and on a single core
-    all of them, are left to be compiled when they run; so are searches, which have processes of their own.
+    One thread is as many as help, since llvmlite lets one at a time into LLVM. Bodies that several launches have are
+    lowered once. A single kernel is left to be compiled when it runs, and so are searches, which have processes of
+    their own, and on a single core all kernels if few of them are launches of several.
     """
     settings_key = settings.codegen_key()
     missing = [(ast, device) for ast, device in dict.fromkeys(wanted) if (ast, device, settings_key) not in _kernels]
-    if len(missing) < 2 or settings.BEAM or not all(_gains_by_threads(device) for _, device in missing):
+    if len(missing) < 2 or settings.BEAM or any(getattr(Device[device], "interprets", False) for _, device in missing):
         return
+    launches = [ast for ast, _ in missing if is_launch(ast.arg)]
+    before, _together.launches = _together.launches, launches
+    try:
+        if all(Device[device].target.cores > 1 for _, device in missing):
+            _prepare_beside(missing, settings_key)
+        elif len(launches) > 1:
+            for ast, device in missing:
+                _keep((ast, device, settings_key), build_kernel(ast, device))
+    finally:
+        _together.launches, _together.shared = before, None
+
+
+def _prepare_beside(missing: Sequence[tuple[UOp, str]], settings_key: tuple[tuple[str, Any], ...]) -> None:
+    """Have these kernels, with LLVM in a thread of its own."""
     from concurrent.futures import ThreadPoolExecutor
 
     interval = sys.getswitchinterval()
@@ -125,11 +153,6 @@ def prepare_kernels(wanted: Iterable[tuple[UOp, str]]) -> None:
     finally:
         assembler.shutdown(cancel_futures=True)
         sys.setswitchinterval(interval)
-
-
-def _gains_by_threads(device: str) -> bool:
-    backend = Device[device]
-    return not getattr(backend, "interprets", False) and backend.target.cores > 1
 
 
 class _Begun(NamedTuple):
@@ -194,5 +217,9 @@ def lower_kernel(ast: UOp, device: str) -> AnyProgram:
     """The instructions of one kernel, or of one launch of several."""
     from gradlet.codegen import launch, pipeline  # who recalls all kernels from disk never needs them
 
-    lower = launch.lower_launch if is_launch(ast.arg) else pipeline.lower
-    return lower(ast, Device[device].target, report.pass_observers())
+    target, observers = Device[device].target, report.pass_observers()
+    if not is_launch(ast.arg):
+        return pipeline.lower(ast, target, observers)
+    if _together.shared is None and _together.launches:
+        _together.shared = launch.SharedBodies(_together.launches)
+    return launch.lower_launch(ast, target, observers, _together.shared)
