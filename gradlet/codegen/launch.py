@@ -31,9 +31,13 @@ class SharedBodies:
         program = self._known.get(key)
         if program is None:
             program = lower(body, target, (), parallel)
-            if (body, parallel) in self._wanted:
+            if self.has(body, parallel):
                 self._known[key] = program
         return program
+
+    def has(self, body: UOp, parallel: bool) -> bool:
+        """Whether several of the launches have a body."""
+        return (body, parallel) in self._wanted
 
 
 def _bodies(ast: UOp) -> list[tuple[UOp, bool]]:
@@ -69,8 +73,10 @@ def lower_launch(
     check_node(ast, Stage.KERNEL)
     facts = [body_facts(body) for body in ast.src]
     bodies = _bodies(ast)
+    again: tuple[int, ...] = ()
     if shared is not None and not observers:
         programs = tuple(shared.lower(body, parallel, target) for body, parallel in bodies)
+        again = tuple(number for number, body in enumerate(bodies) if shared.has(*body))
     else:
         programs = tuple(lower(body, target, observers, parallel) for body, parallel in bodies)
     for number, (_, parallel) in enumerate(bodies):
@@ -83,7 +89,7 @@ def lower_launch(
         work=tuple(tuple(work.of(segment) for segment in stage) for stage in arg.stages),
         scratch=arg.scratch, params=_params(arg, facts),
         written=tuple(sorted({u.slots[w] for u in everything for w in facts[u.body].written if u.slots[w] >= 0})),
-        variables=1 + max((number for u in everything for number in u.variables), default=-1),
+        variables=1 + max((number for u in everything for number in u.variables), default=-1), shared=again,
     )  # fmt: skip
 
 

@@ -69,6 +69,7 @@ class LaunchProgram:
         params: a PARAM for every slot of the launch; the largest of what its uses ask for.
         written: slots that some body stores to.
         variables: how many values follow the addresses in the launch table.
+        shared: the bodies that other launches have too, which are compiled now.
     """
 
     name: str
@@ -79,6 +80,7 @@ class LaunchProgram:
     params: tuple[UOp, ...]
     written: tuple[int, ...]
     variables: int
+    shared: tuple[int, ...] = ()
 
     @property
     def flops(self) -> int:

@@ -4,10 +4,13 @@
 one after another; `<name>` runs all stages on the calling thread. `table` is the launch's: addresses by slot, then
 variables. What differs between segments stands in two constant arrays: hundreds of segments are no more code than one.
 The addresses of `<name>` and of the stages stand in the array `<name>_entries`: a loader looks one name up.
+
+Bodies that other launches have too may stand in modules of their own, the same in all of them, for who links several.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -25,9 +28,13 @@ _ROW = "{ i64, i32, i32 }"  # of a segment: one past its last block, its shape, 
 
 Shape = tuple[int, ...]  # the bodies that a segment uses, in order
 
+# Between modules: a comment with the name by which the one before calls the function of the one after.
+_APART = "; module of "
+BODY = "body"  # the function of such a module
 
-def render(program: AnyProgram, target: Target) -> str:
-    """LLVM IR of a kernel or of a launch.
+
+def render(program: AnyProgram, target: Target, apart: bool = False) -> str:
+    """LLVM IR of a kernel or of a launch; with `apart` its shared bodies follow as modules of their own.
 
     Raises:
         RenderError: an operation that the target lacks, nodes out of order, or a launch for a GPU.
@@ -36,7 +43,23 @@ def render(program: AnyProgram, target: Target) -> str:
         return llvmir.render(program, target)
     if target.kind != "cpu":
         raise RenderError(f"launch {program.name} holds several kernels, which {target.name} cannot run in one launch")
-    return _launch_module(program, target)
+    text = _launch_module(program, target, program.shared if apart else ())
+    return "".join([text, *[_module_apart(program, number, target) for number in program.shared if apart]])
+
+
+def modules(source: str) -> tuple[str, dict[str, str]]:
+    """The first module of a rendered text, and the others by the name under which that calls their `BODY`."""
+    first, *others = source.split(_APART)
+    found = [other.partition("\n") for other in others]
+    return first, {name: text for name, _, text in found}
+
+
+def _module_apart(program: LaunchProgram, number: int, target: Target) -> str:
+    body = program.programs[number]
+    function = llvmir.kernel_function(body, target, BODY)
+    attributes = [llvmir.attributes_line(body, target, 0, "noinline ")]
+    text = llvmir.module_text(target, [*function.lines, ""], attributes, [function])
+    return f"{_APART}{_body_name(program, number)}\n{text}"
 
 
 def stage_name(program: LaunchProgram, number: int) -> str:
@@ -49,10 +72,13 @@ def entries_name(program: LaunchProgram) -> str:
     return f"{program.name}_entries"
 
 
-def _launch_module(program: LaunchProgram, target: Target) -> str:
+def _launch_module(program: LaunchProgram, target: Target, apart: Collection[int]) -> str:
     functions: list[Function] = []
     loops = 0
     for number, body in enumerate(program.programs):
+        if number in apart:
+            functions.append(Function([f"declare void @{_body_name(program, number)}({CPU_ARGUMENTS})"], {}, 0))
+            continue
         function = llvmir.kernel_function(body, target, _body_name(program, number), "internal ", 1, loops)
         loops += function.loops
         functions.append(function)

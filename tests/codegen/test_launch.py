@@ -10,7 +10,9 @@ import pytest
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError, SpecError
 from gradlet.base.settings import scope
-from gradlet.codegen.launch import lower_launch
+from gradlet.codegen import launch as module
+from gradlet.codegen import pipeline
+from gradlet.codegen.launch import SharedBodies, lower_launch
 from gradlet.graph.evaluate import run_linear
 from gradlet.graph.program import LaunchProgram
 from gradlet.graph.spec import check_program
@@ -130,3 +132,29 @@ def test_opts_that_would_share_a_region_s_body_are_refused() -> None:
     sink = case.sink.replace(src=(first, second.replace(arg=arg), third))
     with pytest.raises(CompilerError, match="share it between cores inside a region"):
         lower_launch(sink, AVX512)
+
+
+def test_what_several_launches_have_is_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(module, "lower", lambda body, *rest: made.append(body.arg.name) or pipeline.lower(body, *rest))
+    few, many = launches.pack((7, 64)), launches.pack((7, 64, 100))
+    shared = SharedBodies([few.sink, many.sink, launches.attention().sink])
+    programs = [lower_launch(case.sink, AVX2, (), shared) for case in (few, many)]
+    assert made == ["scale_7", "scale_64", "scale_100"]
+    assert [p.shared for p in programs] == [(0, 1), (0, 1)]
+    for case, program in zip((few, many), programs, strict=True):
+        launches.compare(case, run_programs(program, case))
+    lower_launch(launches.pack((100,)).sink, AVX2, (), shared)  # which it was not told of
+    assert made[3:] == ["scale_100"]
+    for target in (AVX2, AVX512, AVX512):
+        lower_launch(few.sink, target, (), shared)
+    assert made[4:] == ["scale_7", "scale_64"]
+
+
+def test_a_body_is_another_one_inside_a_region() -> None:
+    body = launches.scale_body(64)
+    alone = launches.launch("alone", [body], [[[BodyUse(0, (0, 1))]]])
+    region = launches.launch("region", [body, launches.scale_body(8)], [[[BodyUse(0, (0, 1)), BodyUse(1, (2, 3))]]])
+    again = launches.launch("again", [body], [[[BodyUse(0, (1, 0))]]])
+    assert SharedBodies([alone, again]).has(body, True)
+    assert not SharedBodies([alone, region]).has(body, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,9 +16,11 @@ from gradlet import Tensor
 from gradlet.base.errors import RenderError
 from gradlet.base.settings import scope
 from gradlet.device.common import llvm
+from gradlet.device.cpu import runtime
 from gradlet.engine import compile as compilation
 from gradlet.engine.compile import get_kernel, prepare_kernels
-from tests.codegen import kernels
+from tests.codegen import kernels, launches
+from tests.device.cpu.test_launch import contents, memory
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +97,31 @@ def test_other_devices_come_along(two_threads: list[str]) -> None:
     prepare_kernels([(k.sink, "NULL") for k in made])
     assert not two_threads
     assert all(get_kernel(k.sink, "NULL").name == k.sink.arg.name for k in made)
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or platform.system() != "Linux", reason="only images hold several object files"
+)
+@pytest.mark.parametrize("threads", [0, 1])
+def test_bodies_of_several_launches_are_compiled_once(
+    threads: int, two_threads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emit = llvm.emit_object
+    sources: list[str] = []
+    monkeypatch.setattr(llvm, "emit_object", lambda *rest: sources.append(rest[0]) or emit(*rest))
+    cases = [launches.pack((7, 61)), launches.pack((7, 61, 100)), launches.mixed(), launches.pack((5, 61))]
+    with scope(NUM_THREADS=threads):
+        runtime._shared_code.cache_clear()
+        prepare_kernels([(case.sink, "CPU") for case in cases])
+        # scale_7, scale_61 with the two constants it has by its place, and four launches
+        assert len(sources) == len(set(sources)) == 6
+        assert sum("define void @body(" in source for source in sources) == 2
+        assert all((thread == "MainThread") == (threads == 1) for thread in two_threads)
+        for case in cases:
+            buffers = memory(case)
+            get_kernel(case.sink, "CPU").run(buffers, case.variables, True)
+            launches.compare(case, contents(case, buffers))
+        assert len(sources) == 6
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

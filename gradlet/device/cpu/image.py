@@ -1,6 +1,6 @@
 """Kernels as images: object code linked once, when it is compiled, then only copied to where it runs.
 
-What a kernel's object file holds keeps its distances wherever it lies, and it needs nothing from outside. So nearly all
+What a kernel's object files hold keeps its distances wherever it lies, and it needs nothing from outside. So nearly all
 that a linker does is done before the code goes to disk; what is left is to add the address to the few words that hold
 one. LLVM's linker takes most of a millisecond to load a small kernel, this takes hundredths of one.
 """
@@ -12,8 +12,9 @@ import mmap
 import os
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from gradlet.base.errors import RenderError
@@ -57,45 +58,70 @@ class _UnfitError(Exception):
     """The object has something that images have not: imports, memory that is written, another machine."""
 
 
-def image_of(code: bytes) -> bytes | None:
-    """The image of an object file; None where only a real linker can load it."""
-    if not code.startswith(_ELF) or struct.unpack_from("<H", code, 18)[0] != _X86_64 or not is_supported():
+def image_of(code: bytes, others: Mapping[str, bytes] = MappingProxyType({})) -> bytes | None:
+    """The image of an object file; None where only a real linker can load it.
+
+    Args:
+        code: the object file. Its functions are those that the image has for others.
+        others: files that have one function each, which it calls by these names.
+    """
+    if not is_supported() or not all(map(_is_elf, (code, *others.values()))):
         return None
     try:
-        return _Linker(code).run()
+        image, words = bytearray(), list[tuple[int, int]]()
+        first, *rest = [_Object(file, image, words) for file in (code, *others.values())]
+        outside = {
+            name.encode(): place for name, other in zip(others, rest, strict=True) for place in other.functions().values()
+        }
+        for one in (first, *rest):
+            one.relocate(outside)
+        return _packed(first.functions(), words, image)
     except _UnfitError:
         return None
 
 
-class _Linker:
-    """Lays the sections of one object file out and settles the distances between them."""
+def _is_elf(code: bytes) -> bool:
+    return code.startswith(_ELF) and struct.unpack_from("<H", code, 18)[0] == _X86_64
 
-    def __init__(self, code: bytes) -> None:
-        self.code = code
+
+def _packed(functions: Mapping[bytes, int], words: Sequence[tuple[int, int]], image: bytearray) -> bytes:
+    names = b"".join(name + b"\0" for name in functions)
+    header = _HEADER.pack(MAGIC, len(names), len(functions), len(words), len(image))
+    offsets = struct.pack(f"<{len(functions)}I", *functions.values())
+    return header + names + offsets + b"".join(_WORD.pack(*word) for word in words) + bytes(image)
+
+
+class _Object:
+    """One object file whose sections lie in an image, where the distances between them are settled."""
+
+    def __init__(self, code: bytes, image: bytearray, words: list[tuple[int, int]]) -> None:
+        self.code, self.image, self.words = code, image, words
         start, count, strings = *struct.unpack_from("<Q", code, 40), *struct.unpack_from("<HH", code, 60)
         self.sections = [_Section(*_SECTION.unpack_from(code, start + i * _SECTION.size)) for i in range(count)]
         self.strings = self.sections[strings]
-        self.image = bytearray()
         self.places: dict[int, int] = {}  # where each section lies in the image
-        self.words: list[tuple[int, int]] = []
-
-    def run(self) -> bytes:
-        """The image."""
         for number, section in enumerate(self.sections):
             if section.flags & _IN_MEMORY and section.size:
                 self._lay_out(number, section)
         table = next(s for s in self.sections if s.type == _SYMBOLS)
-        symbols = list(_SYMBOL.iter_unpack(self._bytes(table)))
+        self.symbols = list(_SYMBOL.iter_unpack(self._bytes(table)))
+        self.names = self.sections[table.link]
+
+    def relocate(self, outside: Mapping[bytes, int]) -> None:
+        """Settle the distances, also those to functions outside by their places in the image."""
         for section in self.sections:
             if section.type == _RELOCATIONS_WITHOUT_ADDENDS:
                 raise _UnfitError
             if section.type == _RELOCATIONS and section.info in self.places:
-                self._relocate(section, symbols)
-        functions = dict(self._functions(symbols, self.sections[table.link]))
-        names = b"".join(name + b"\0" for name in functions)
-        header = _HEADER.pack(MAGIC, len(names), len(functions), len(self.words), len(self.image))
-        offsets = struct.pack(f"<{len(functions)}I", *functions.values())
-        return header + names + offsets + b"".join(_WORD.pack(*word) for word in self.words) + bytes(self.image)
+                self._relocate(section, outside)
+
+    def functions(self) -> dict[bytes, int]:
+        """The places of functions that others may call."""
+        return {
+            self._name(self.names, symbol[0]): self._place(symbol)
+            for symbol in self.symbols
+            if symbol[1] == _GLOBAL << 4 | _FUNCTION and symbol[3] != _UNDEFINED
+        }
 
     def _bytes(self, section: _Section) -> bytes:
         return self.code[section.offset : section.offset + section.size]
@@ -112,29 +138,27 @@ class _Linker:
         self.places[number] = len(self.image)
         self.image += self._bytes(section)
 
-    def _place(self, symbol: tuple[int, ...]) -> int:
+    def _place(self, symbol: tuple[int, ...], outside: Mapping[bytes, int] = MappingProxyType({})) -> int:
         """Where a symbol lies in the image."""
         section, value = symbol[3], symbol[4]
+        if section == _UNDEFINED and outside:
+            found = outside.get(self._name(self.names, symbol[0]))
+            if found is not None:
+                return found
         if section == _UNDEFINED or section >= _RESERVED or section not in self.places:
             raise _UnfitError
         return self.places[section] + value
 
-    def _relocate(self, section: _Section, symbols: list[tuple[int, ...]]) -> None:
+    def _relocate(self, section: _Section, outside: Mapping[bytes, int]) -> None:
         begin = self.places[section.info]
         for offset, kind, number, addend in _RELOCATION.iter_unpack(self._bytes(section)):
-            place, target = begin + offset, self._place(symbols[number]) + addend
+            place, target = begin + offset, self._place(self.symbols[number], outside) + addend
             if kind in _DISTANCES and -(1 << 31) <= target - place < 1 << 31:
                 struct.pack_into("<i", self.image, place, target - place)
             elif kind == _ADDRESS and 0 <= target < 1 << 32:
                 self.words.append((place, target))
             else:
                 raise _UnfitError
-
-    def _functions(self, symbols: list[tuple[int, ...]], strings: _Section) -> Iterator[tuple[bytes, int]]:
-        for symbol in symbols:
-            name, info = symbol[:2]
-            if info == _GLOBAL << 4 | _FUNCTION and symbol[3] != _UNDEFINED:
-                yield self._name(strings, name), self._place(symbol)
 
 
 @cache

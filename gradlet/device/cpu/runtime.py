@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from gradlet.base import events
+from gradlet.base.errors import RenderError
 from gradlet.device.common import llvm
 from gradlet.device.common.hostmemory import HostAllocator
 from gradlet.device.cpu.graph import CpuGraph
-from gradlet.device.cpu.image import MAGIC, image_of
+from gradlet.device.cpu.image import MAGIC, image_of, is_supported
 from gradlet.device.cpu.jit import Loaded, load
 from gradlet.device.cpu.launching import CpuProgram
 from gradlet.device.cpu.plan import LaunchPlan, launch_plan, plan_from
@@ -24,6 +25,12 @@ from gradlet.target.target import Target
 def link(code: bytes, plan: LaunchPlan) -> Loaded:
     """The functions of a kernel or a launch, in this process."""
     return load(code, plan.functions, plan.entries)
+
+
+@lru_cache(maxsize=128)
+def _shared_code(source: str, target: Target) -> bytes:
+    """Object code of a body that several launches have."""
+    return llvm.emit_object(source, target)
 
 
 class CpuBackend:
@@ -51,7 +58,12 @@ class CpuBackend:
         """LLVM IR of a kernel or a launch."""
         from gradlet.render.llvmlaunch import render  # programs that are recalled need no renderer
 
-        return render(program, self.target)
+        return render(program, self.target, self._links)
+
+    @cached_property
+    def _links(self) -> bool:
+        """Whether code in several modules becomes one image here."""
+        return self.target.triple.startswith("x86_64") and is_supported()
 
     def cache_name(self, source: str) -> str:
         """The name of this source's code in the cache on disk."""
@@ -66,12 +78,21 @@ class CpuBackend:
         entry = self.cache_name(source)
         code = diskcache.get(entry)
         if code is None:
-            code = llvm.emit_object(source, self.target)
-            code = image_of(code) or code
+            code = self._emit(source)
             diskcache.put(entry, code)
         elif events.active():
             events.emit(events.CacheHit("disk", name))
         return code
+
+    def _emit(self, source: str) -> bytes:
+        from gradlet.render.llvmlaunch import modules
+
+        first, others = modules(source)
+        code = llvm.emit_object(first, self.target)
+        image = image_of(code, {name: _shared_code(text, self.target) for name, text in others.items()})
+        if image is None and others:
+            raise RenderError("the code of a launch and its bodies does not become one image; please report this")
+        return image or code
 
     def load(self, name: str, code: bytes, program: AnyProgram) -> CpuProgram:
         """Link the kernel or the launch into this process."""

@@ -77,6 +77,41 @@ def test_an_image_runs_like_the_object_file() -> None:
             assert call(loaded.addresses["both"], 0.5, number) == (constant * 0.5 + np.pi) + (1e300 * 0.5 + np.pi)
 
 
+CALLER = """
+target triple = "{triple}"
+declare double @first(ptr %x, i64 %i)
+declare double @second(ptr %x, i64 %i)
+define double @both(ptr %x, i64 %i) {
+  %a = call double @first(ptr %x, i64 %i)
+  %b = call double @second(ptr %x, i64 0)
+  %r = fadd double %a, %b
+  ret double %r
+}
+"""
+CALLED = """
+target triple = "{triple}"
+@numbers = internal constant [2 x double] [double 1.5, double 1.0e9]
+define double @body(ptr %x, i64 %i) {
+  %at = getelementptr inbounds double, ptr @numbers, i64 %i
+  %n = load double, ptr %at
+  %v = load double, ptr %x
+  %r = fmul double %n, %v
+  ret double %r
+}
+"""
+
+
+def test_several_files_are_one_image() -> None:
+    one, other = compiled(CALLED), compiled(CALLED.replace("1.5", "-4.0"))
+    linked = image_of(compiled(CALLER), {"first": one, "second": other})
+    assert linked is not None
+    loaded = jit.load(linked, ("both",))
+    assert call(loaded.addresses["both"], 0.5, 0) == 0.75 - 2.0
+    assert call(loaded.addresses["both"], 0.5, 1) == 0.5e9 - 2.0
+    assert image_of(compiled(CALLER), {"first": one}) is None
+    assert image_of(compiled(CALLER), {"first": one, "second": compiled(CALLED, NEON)}) is None
+
+
 def test_loading_an_image_asks_nothing_of_llvm(monkeypatch: pytest.MonkeyPatch) -> None:
     linked = image_of(compiled(SOURCE))
     assert linked is not None
