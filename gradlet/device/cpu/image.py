@@ -70,9 +70,9 @@ def image_of(code: bytes, others: Mapping[str, bytes] = MappingProxyType({})) ->
     try:
         image, words = bytearray(), list[tuple[int, int]]()
         first, *rest = [_Object(file, image, words) for file in (code, *others.values())]
-        outside = {
-            name.encode(): place for name, other in zip(others, rest, strict=True) for place in other.functions().values()
-        }
+        outside: dict[bytes, int] = {}
+        for name, other in zip(others, rest, strict=True):
+            (outside[name.encode()],) = other.functions().values()
         for one in (first, *rest):
             one.relocate(outside)
         return _packed(first.functions(), words, image)
