@@ -27,6 +27,7 @@ COMMANDS: dict[str, Command] = {
     "schedule": Command("run a script and print its schedules: launches, prices, and why neighbours are not merged"),
     "flame": Command("run a script and draw where Python's time goes, function by function"),
     "cache": Command("the kernel cache on disk: statistics, clear"),
+    "onnx": Command("run, describe or time an ONNX model", False),
     "bench": Command("how to measure gradlet beside torch and tinygrad"),
 }
 

@@ -16,7 +16,7 @@ PUBLIC = {
     "Context", "Device", "GlobalCounters", "Tensor", "TinyJit", "UOp", "Variable", "array_api", "checkpoint",
     "custom_gradient", "dtypes", "from_dlpack", "jit", "nn",
 }  # fmt: skip
-IMPORT_NAMES = {"z3-solver": "z3", "pytest-xdist": "xdist", "import-linter": "importlinter"}
+IMPORT_NAMES = {"pillow": "PIL", "z3-solver": "z3", "pytest-xdist": "xdist", "import-linter": "importlinter"}
 
 
 def run(code: str) -> str:

@@ -1,0 +1,342 @@
+"""`OnnxRunner`: a model file as a function of named inputs.
+
+A run walks the nodes and builds one lazy graph of tensors; what is known (constants, shapes, and what follows
+from them) is folded on numpy on the way. Then the outputs are computed together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gradlet.base.errors import ArgumentError, GradletError
+from gradlet.onnx import host
+from gradlet.onnx.elements import ELEMENTS, STRING, dtype_of, element_name, number_of
+from gradlet.onnx.graph import Graph, Info, Model, Node, body_for, load
+from gradlet.onnx.package import onnx_package
+from gradlet.onnx.registry import OnnxError, Operator, Parameter
+from gradlet.onnx.values import EMPTY, Array, Empty, Value
+from gradlet.tensor.tensor import Tensor
+
+# Known values with more elements than this are computed on the device, in kernels.
+MOST_FOLDED = 1 << 16
+
+
+class Scope:
+    """The values of the names of one graph, and of the graphs around it."""
+
+    __slots__ = ("values", "outer")
+
+    def __init__(self, values: dict[str, Any], outer: Scope | None) -> None:
+        self.values = values
+        self.outer = outer
+
+    def get(self, name: str) -> Any:
+        """The value of a name."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        raise OnnxError(f"value {name!r} is not defined")
+
+
+class Call:
+    """One node while it runs: what an operator may ask beside its inputs and attributes."""
+
+    def __init__(self, run: Run, node: Node, scope: Scope, values: Sequence[Any]) -> None:
+        self.run = run
+        self.node = node
+        self.scope = scope
+        self.values = values
+
+    @property
+    def version(self) -> int:
+        return self.node.version
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the node has; some of them may be left out."""
+        return len(self.node.outputs)
+
+    def wants(self, index: int) -> bool:
+        """Whether somebody uses this output."""
+        return index < len(self.node.outputs) and bool(self.node.outputs[index])
+
+    def elem(self, index: int) -> int:
+        """The element type of an input."""
+        value = self.values[index]
+        return value.elem if isinstance(value, Value) else 0
+
+    def constant(self, array: Any) -> Tensor:
+        """A tensor of host data, the same one whenever the data is the same."""
+        return self.run.constant(np.asarray(array))
+
+    def tensor(self, value: Value) -> Tensor:
+        """A value as a tensor."""
+        return value.tensor(self.run.constant)
+
+    def subgraph(self, graph: Graph, inputs: Sequence[Any]) -> list[Any]:
+        """Run a graph that is an attribute; it sees the names around the node."""
+        return self.run.graph(graph, inputs, self.scope)
+
+    def error(self, message: str) -> OnnxError:
+        """An error that names the node."""
+        return OnnxError(f"{self.node.where}: {message}")
+
+
+class Run:
+    """One walk over a model."""
+
+    def __init__(self, runner: OnnxRunner) -> None:
+        self.runner = runner
+
+    def constant(self, array: Array) -> Tensor:
+        """A tensor of host data on the runner's device, interned by content where it is small."""
+        return self.runner.constant(array)
+
+    def graph(self, graph: Graph, inputs: Sequence[Any], outer: Scope | None) -> list[Any]:
+        """The outputs of a graph for its inputs, in order."""
+        values: dict[str, Any] = dict(graph.constants)
+        for info, value in zip(graph.inputs, inputs):
+            if value is not None:
+                values[info.name] = value
+        scope = Scope(values, outer)
+        for node in graph.nodes:
+            found = [scope.get(name) if name else None for name in node.inputs]
+            for name, value in zip(node.outputs, self.node(node, found, scope)):
+                if name:
+                    values[name] = value
+        return [scope.get(o.name) for o in graph.outputs]
+
+    def node(self, node: Node, found: list[Any], scope: Scope) -> list[Any]:
+        """The outputs of one node.
+
+        Raises:
+            OnnxError: what the operator refuses, with the node's name.
+        """
+        try:
+            if node.operator is None:
+                body = node.body or body_for(node, [_type_of(v) for v in found])
+                return self.graph(body, found, None)
+            folded = host.fold(node, found)
+            if folded is not None:
+                return folded
+            call = Call(self, node, scope, found)
+            return self.outputs(node, found, _invoke(node.operator, call, found, node.attributes))
+        except OnnxError:
+            raise
+        except GradletError as error:
+            raise OnnxError(f"{node.where}: {error}") from error
+
+    def outputs(self, node: Node, found: list[Any], result: Any) -> list[Any]:
+        """What an operator returned, as values."""
+        results = result if isinstance(result, tuple) else (result,)
+        made = []
+        for index, one in enumerate(results):
+            if isinstance(one, Tensor):
+                pull = host.puller(node, found, index)
+                elem = _kept_element(node, found, one)
+                made.append(Value.of_tensor(one, elem, pull))
+            elif isinstance(one, (np.ndarray, np.generic)):
+                made.append(Value.of_array(one))
+            else:
+                made.append(one)
+        return made
+
+
+# Operators that pass elements of their first input on, whatever these are.
+MOVES = frozenset((
+    "Identity", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Concat", "Split", "Gather", "Pad",
+    "Expand", "Tile", "GatherElements", "GatherND",
+))  # fmt: skip
+
+
+def _kept_element(node: Node, found: list[Any], result: Tensor) -> int | None:
+    if node.op in MOVES and found and isinstance(found[0], Value) and found[0].elem != STRING:
+        if dtype_of(found[0].elem, node.op) is result.dtype:
+            return found[0].elem
+    return None
+
+
+def _type_of(value: Any) -> Any:
+    onnx = onnx_package()
+    if not isinstance(value, Value):
+        return onnx.TypeProto()
+    return onnx.helper.make_tensor_type_proto(value.elem, [int(s) for s in value.shape])
+
+
+def _invoke(operator: Operator, call: Call, found: list[Any], attributes: dict[str, Any]) -> Any:
+    """Call an operator's function with its inputs read as the signature says."""
+    arguments: list[Any] = [call] if operator.takes_call else []
+    for index, parameter in enumerate(operator.inputs):
+        value = found[index] if index < len(found) else None
+        arguments.append(_read(value, parameter, call))
+    if operator.variadic is not None:
+        rest = found[len(operator.inputs) :]
+        arguments.extend(_read(value, operator.variadic, call) for value in rest)
+    return operator.function(*arguments, **attributes)
+
+
+def _read(value: Any, parameter: Parameter, call: Call) -> Any:
+    if value is None or parameter.kind == "Value":
+        return value
+    if not isinstance(value, Value):
+        raise call.error(f"input {parameter.name!r} must be a tensor, it is {_kind_of(value)}")
+    if parameter.kind == "Tensor":
+        if value.is_text:
+            raise call.error(f"input {parameter.name!r} is text, which this operator does not take")
+        return value.tensor(call.run.constant)
+    array = value.array()
+    if parameter.kind == "Array":
+        return array
+    if parameter.kind == "Ints":
+        return [int(n) for n in array.reshape(-1)]
+    if array.size != 1:
+        raise call.error(f"input {parameter.name!r} must be one number, it has shape {array.shape}")
+    return array.reshape(-1)[0].item()
+
+
+def _kind_of(value: Any) -> str:
+    return "a sequence" if isinstance(value, list) else "an empty optional" if isinstance(value, Empty) else "missing"
+
+
+class OnnxRunner:
+    """A model as a function: `OnnxRunner("model.onnx")({"x": array})["y"].numpy()`.
+
+    Args:
+        source: a path, the bytes of a file, or an `onnx.ModelProto`.
+        device: where it runs; the default device when None.
+
+    Raises:
+        FileFormatError: no ONNX file, or one whose data does not fit.
+        OnnxError: an operator, version or attribute that is not supported, with the name of the node.
+
+    Attributes:
+        inputs, outputs: what the file declares.
+        model: the checked graph.
+    """
+
+    def __init__(self, source: Any, device: str | None = None) -> None:
+        self.model: Model = load(source)
+        self.device = device
+        graph = self.model.graph
+        self.inputs: list[Info] = [i for i in graph.inputs if i.name not in graph.constants]
+        self.outputs: list[Info] = list(graph.outputs)
+        self._constants: dict[tuple[Any, ...], Tensor] = {}
+        self._kept: dict[int, tuple[Array, Tensor]] = {}
+
+    def constant(self, array: Array) -> Tensor:
+        """A tensor of host data on this runner's device: one tensor for the same data."""
+        if array.nbytes > 1 << 16:
+            kept = self._kept.get(id(array))
+            if kept is None:
+                kept = self._kept[id(array)] = (array, Tensor(np.ascontiguousarray(array), self.device))
+            return kept[1]
+        data = np.ascontiguousarray(array).tobytes()
+        key = (array.dtype.name, array.shape, data if len(data) < 64 else hashlib.sha256(data).digest())
+        found = self._constants.get(key)
+        if found is None:
+            found = self._constants[key] = Tensor(np.array(array), self.device)
+        return found
+
+    def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Any]:
+        """Run the model.
+
+        Args:
+            inputs: arrays, tensors or nested lists by name; lists of those for sequences.
+
+        Returns:
+            What the model computes, by name: tensors that are computed, lists for sequences, None for empty optionals,
+            arrays of text.
+
+        Raises:
+            ArgumentError: an input that is missing, unknown, or of another type or shape than the file declares.
+            OnnxError: a node that refuses its inputs.
+        """
+        values = self.values(inputs, **named)
+        results = {info.name: _result(value, self.constant) for info, value in zip(self.outputs, values)}
+        lazy = [t for r in results.values() for t in _tensors(r)]
+        if lazy:
+            lazy[0].realize(*lazy[1:])
+        return results
+
+    def values(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> list[Any]:
+        """The outputs as values that nothing has computed yet, with their element types."""
+        given = {**(inputs or {}), **named}
+        graph = self.model.graph
+        known = [i.name for i in graph.inputs]
+        for name in given:
+            if name not in known:
+                raise ArgumentError(f"the model has no input {name!r}; it has {', '.join(known) or 'none'}")
+        sizes: dict[str, int] = {}
+        found = []
+        for info in graph.inputs:
+            if info.name in given:
+                found.append(self._input(info, given[info.name], sizes))
+            elif info.name in graph.constants:
+                found.append(None)
+            elif info.kind == "optional":
+                found.append(EMPTY)
+            else:
+                raise ArgumentError(f"input {info.name!r} ({info}) is missing")
+        return Run(self).graph(graph, found, None)
+
+    def _input(self, info: Info, data: Any, sizes: dict[str, int]) -> Any:
+        """One input as a value, checked against its declaration."""
+        if data is None and info.kind == "optional":
+            return EMPTY
+        if info.kind == "sequence" or (info.kind == "optional" and isinstance(data, (list, tuple))):
+            return [self._input(Info(info.name, "tensor", 0, None), one, sizes) for one in data]
+        if isinstance(data, Tensor):
+            self._check(info, number_of(data.dtype), data.shape, sizes)
+            return Value.of_tensor(data if self.device is None else data.to(self.device))
+        array = data if isinstance(data, (np.ndarray, np.generic)) else _array_of(data, info.elem)
+        value = Value.of_array(array, known=False)
+        self._check(info, value.elem, value.shape, sizes)
+        if value.is_text:
+            return Value.of_array(value.array())
+        host_copy = value.array()
+        return Value.of_tensor(Tensor(np.array(host_copy), self.device), value.elem, lambda: host_copy)
+
+    def _check(self, info: Info, elem: int, shape: Sequence[Any], sizes: dict[str, int]) -> None:
+        if info.kind != "tensor" or not info.elem:
+            return
+        if elem != info.elem:
+            raise ArgumentError(f"input {info.name!r} must be {info}, got {element_name(elem)}; cast it")
+        if info.shape is None:
+            return
+        if len(shape) != len(info.shape):
+            raise ArgumentError(f"input {info.name!r} must be {info}, got shape {tuple(shape)}")
+        for size, wanted in zip(shape, info.shape):
+            agreed = sizes.setdefault(wanted, size) if isinstance(wanted, str) else wanted
+            if agreed is not None and size != agreed and isinstance(wanted, int) and wanted > 0:
+                raise ArgumentError(f"input {info.name!r} must be {info}, got shape {tuple(shape)}")
+
+
+def _array_of(data: Any, elem: int) -> Array:
+    found = ELEMENTS.get(elem)
+    if found is not None and found.dtype is not None:
+        from gradlet.onnx.elements import numpy_type
+
+        return np.asarray(data, numpy_type(elem))
+    return np.asarray(data)
+
+
+def _result(value: Any, constant: Callable[[Array], Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_result(v, constant) for v in value]
+    if value is None or value is EMPTY:
+        return None
+    if isinstance(value, Value):
+        return value.array() if value.is_text else value.tensor(constant)
+    return value
+
+
+def _tensors(result: Any) -> list[Tensor]:
+    if isinstance(result, list):
+        return [t for r in result for t in _tensors(r)]
+    return [result] if isinstance(result, Tensor) else []

@@ -1,0 +1,113 @@
+"""Values that flow through a graph: tensors, arrays known on the host, sequences, and optionals that are empty.
+
+A value *known* on the host (a constant, a shape, and what is computed from these) never launches a kernel: operators on
+known values are folded on numpy, and it becomes a tensor only where a tensor is needed. The data of graph inputs can be
+read as numbers too, where an operator needs numbers (a shape, axes), but is not folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from gradlet.base.errors import DTypeError
+from gradlet.onnx.elements import STRING, carried, element_name, number_of, number_of_array
+from gradlet.tensor.tensor import Tensor
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+# How operators have their inputs read; see registry.
+Ints: TypeAlias = "list[int]"
+Number: TypeAlias = Any
+
+
+class Value:
+    """One tensor of a graph.
+
+    Attributes:
+        elem: its element type, which says more than the type of the tensor: int4 lies in int8.
+        known: whether the value is known without running a kernel, whatever the inputs hold.
+    """
+
+    __slots__ = ("elem", "known", "_tensor", "_array", "_pull")
+
+    def __init__(
+        self,
+        tensor: Tensor | None,
+        array: Array | None,
+        elem: int,
+        known: bool,
+        pull: Callable[[], Array | None] | None = None,
+    ) -> None:
+        self.elem = elem
+        self.known = known
+        self._tensor = tensor
+        self._array = array
+        self._pull = pull
+
+    @staticmethod
+    def of_tensor(tensor: Tensor, elem: int | None = None, pull: Callable[[], Array | None] | None = None) -> Value:
+        """A value that a device computes; `pull` computes it on the host from inputs, should numbers be needed."""
+        return Value(tensor, None, number_of(tensor.dtype) if elem is None else elem, False, pull)
+
+    @staticmethod
+    def of_array(array: Any, elem: int | None = None, known: bool = True) -> Value:
+        """A value on the host."""
+        found = np.asarray(array)
+        number = number_of_array(found) if elem is None else elem
+        if number == STRING and found.dtype.kind != "O":
+            found = found.astype(object)
+        return Value(None, found, number, known)
+
+    @property
+    def is_text(self) -> bool:
+        return self.elem == STRING
+
+    @property
+    def on_host(self) -> bool:
+        """Whether `array` needs no kernel."""
+        return self._array is not None or self._pull is not None
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return self._array.shape if self._tensor is None and self._array is not None else self._need().shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def _need(self) -> Tensor:
+        assert self._tensor is not None
+        return self._tensor
+
+    def tensor(self, constant: Callable[[Array], Tensor]) -> Tensor:
+        """The value as a tensor; `constant` makes one of an array.
+
+        Raises:
+            DTypeError: text, which no device has.
+        """
+        if self._tensor is None:
+            assert self._array is not None
+            if self._array.dtype.kind in "Oc":
+                raise DTypeError(f"{element_name(self.elem)} is no type of tensors")
+            self._tensor = constant(carried(self._array))
+        return self._tensor
+
+    def array(self) -> Array:
+        """The value as an array in the type that carries it; reading it from the device where it must be."""
+        if self._array is None:
+            self._array = None if self._pull is None else self._pull()
+        if self._array is None:
+            self._array = self._need().numpy()
+        return self._array if self.elem == STRING else carried(self._array)
+
+
+class Empty:
+    """An optional that holds nothing."""
+
+    def __repr__(self) -> str:
+        return "EMPTY"
+
+
+EMPTY: Final = Empty()

@@ -1,0 +1,258 @@
+"""`OnnxRunner` from the outside: what it computes, what it folds, and what it refuses before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx", reason="needs the extra [onnx]")
+from onnx import TensorProto, helper, numpy_helper
+
+from gradlet import GlobalCounters, Tensor
+from gradlet.base.errors import ArgumentError, FileFormatError
+from gradlet.cli.main import main
+from gradlet.onnx.registry import OnnxError
+from gradlet.onnx.runner import OnnxRunner
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+
+
+def model(
+    nodes: list[Any], inputs: dict[str, Any], outputs: list[str], weights: dict[str, Any] | None = None,
+    opset: int = 18, domains: tuple[tuple[str, int], ...] = (), kind: int = FLOAT,
+) -> Any:  # fmt: skip
+    """A model of these nodes."""
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info(n, t, s) for n, (t, s) in inputs.items()],
+        [helper.make_tensor_value_info(n, kind, None) for n in outputs],
+        [numpy_helper.from_array(np.asarray(w), n) for n, w in (weights or {}).items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, v) for d, v in domains)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def test_a_model_is_a_function_of_named_inputs(tmp_path: Path) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
+    w = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
+    made = model(nodes, {"x": (FLOAT, ["n", 3])}, ["y"], {"w": w})
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString())
+    x = np.random.default_rng(1).standard_normal((7, 3)).astype(np.float32)
+    for source in (made, made.SerializeToString(), path, str(path)):
+        runner = OnnxRunner(source)
+        assert [str(i) for i in runner.inputs] == ["float[n, 3]"]
+        got = runner({"x": x})["y"].numpy()
+        np.testing.assert_allclose(got, np.maximum(x @ w, 0), rtol=1e-5, atol=1e-6)
+    # Another batch, a tensor as input, and nested lists.
+    np.testing.assert_allclose(runner(x=Tensor(x[:2]))["y"].numpy(), np.maximum(x[:2] @ w, 0), rtol=1e-5, atol=1e-6)
+    assert runner(x=[[1.0, 0.0, 0.0]])["y"].shape == (1, 5)
+
+
+def test_shape_arithmetic_launches_nothing() -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["n"], axis=0),
+        helper.make_node("Unsqueeze", ["n", "axes"], ["n1"]),
+        helper.make_node("Mul", ["n1", "two"], ["n2"]),
+        helper.make_node("Concat", ["n2", "minus"], ["wanted"], axis=0),
+        helper.make_node("Reshape", ["x", "wanted"], ["y"]),
+    ]
+    weights = {"zero": np.int64(0), "axes": np.array([0]), "two": np.array([2]), "minus": np.array([-1])}
+    runner = OnnxRunner(model(nodes, {"x": (FLOAT, ["n", 6])}, ["y"], weights))
+    x = Tensor(np.arange(12, dtype=np.float32).reshape(2, 6)).realize()
+    before = GlobalCounters.kernels
+    y = runner({"x": x})["y"]
+    assert y.shape == (4, 3)
+    assert GlobalCounters.kernels == before
+
+
+def test_a_known_condition_folds_its_branch() -> None:
+    def branch(op: str) -> Any:
+        return helper.make_graph(
+            [helper.make_node(op, ["x"], [f"{op}_y"])], op, [], [helper.make_tensor_value_info(f"{op}_y", FLOAT, None)]
+        )
+
+    nodes = [helper.make_node("If", ["c"], ["y"], then_branch=branch("Neg"), else_branch=branch("Abs"))]
+    runner = OnnxRunner(model(nodes, {"x": (FLOAT, [3])}, ["y"], {"c": np.array(True)}))
+    assert runner(x=np.array([1, -2, 3], np.float32))["y"].tolist() == [-1, 2, -3]
+    asked = OnnxRunner(model(nodes, {"x": (FLOAT, [3]), "c": (TensorProto.BOOL, [])}, ["y"]))
+    assert asked(x=np.array([1, -2, 3], np.float32), c=np.array(False))["y"].tolist() == [1, 2, 3]
+
+
+def test_a_loop_carries_and_collects() -> None:
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["a", "x"], ["b"]),
+            helper.make_node("Identity", ["b"], ["row"]),
+            helper.make_node("Identity", ["cond"], ["cond_out"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", INT64, []), helper.make_tensor_value_info("cond", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("a", FLOAT, [2]),
+        ],
+        [
+            helper.make_tensor_value_info("cond_out", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("b", FLOAT, [2]), helper.make_tensor_value_info("row", FLOAT, [2]),
+        ],
+    )  # fmt: skip
+    nodes = [helper.make_node("Loop", ["n", "", "start"], ["last", "rows"], body=body)]
+    inputs = {"x": (FLOAT, [2]), "n": (INT64, []), "start": (FLOAT, [2])}
+    runner = OnnxRunner(model(nodes, inputs, ["last", "rows"]))
+    x = np.array([1.0, -1.0], np.float32)
+    for count in (0, 1, 3, 20):
+        got = runner(x=x, n=np.array(count), start=np.zeros(2, np.float32))
+        np.testing.assert_array_equal(got["last"].numpy(), x * count)
+        assert got["rows"].shape[0] == count
+
+
+def test_scatter_nd_with_equal_places() -> None:
+    nodes = [helper.make_node("ScatterND", ["x", "i", "u"], ["y"], reduction="add")]
+    inputs = {"x": (FLOAT, [4, 2]), "i": (INT64, [3, 1]), "u": (FLOAT, [3, 2])}
+    runner = OnnxRunner(model(nodes, inputs, ["y"]))
+    x = np.ones((4, 2), np.float32)
+    got = runner(x=x, i=np.array([[1], [1], [-1]]), u=np.full((3, 2), 2, np.float32))["y"].tolist()
+    assert got == [[1, 1], [5, 5], [1, 1], [3, 3]]
+
+
+# what is refused, before anything runs
+def refused(made: Any, error: type[Exception] = OnnxError) -> str:
+    with pytest.raises(error) as caught:
+        OnnxRunner(made)
+    return str(caught.value)
+
+
+def one(op: str, inputs: list[str], opset: int = 18, domain: str = "", **attributes: Any) -> Any:
+    node = helper.make_node(op, inputs, ["y"], name="the_node", domain=domain, **attributes)
+    domains = ((domain, 1),) if domain else ()
+    return model([node], {"x": (FLOAT, [2])}, ["y"], opset=opset, domains=domains)
+
+
+def test_a_missing_operator_names_node_operator_version_and_what_there_is() -> None:
+    text = refused(one("Softmaxx", ["x"]))
+    assert "the_node" in text and "Softmaxx" in text and "18" in text and "Softmax" in text
+    text = refused(one("Nothing", ["x"], domain="com.example"))
+    assert "com.example" in text
+
+
+def test_versions_are_checked() -> None:
+    text = refused(one("Relu", ["x"], opset=99))
+    assert "99" in text and "28" in text
+    text = refused(one("Upsample", ["x"], opset=13))
+    assert "Upsample" in text and "9 to 10" in text
+
+
+def test_attributes_are_checked() -> None:
+    text = refused(one("Elu", ["x"], beta=1.0))
+    assert "'beta'" in text and "alpha" in text
+    text = refused(one("Elu", ["x"], alpha="much"))
+    assert "'alpha'" in text and "float" in text
+    text = refused(one("LRN", ["x"]))
+    assert "'size'" in text and "missing" in text
+
+
+def test_inputs_are_checked() -> None:
+    assert "2 inputs" in refused(one("Relu", ["x", "x"]))
+    assert "'nowhere'" in refused(one("Relu", ["nowhere"]))
+    runner = OnnxRunner(one("Relu", ["x"]))
+    with pytest.raises(ArgumentError, match="no input 'z'"):
+        runner(z=1)
+    with pytest.raises(ArgumentError, match="'x'.*missing"):
+        runner({})
+    with pytest.raises(ArgumentError, match="float64|double"):
+        runner(x=np.zeros(2))
+    with pytest.raises(ArgumentError, match="shape"):
+        runner(x=np.zeros((2, 2), np.float32))
+    with pytest.raises(ArgumentError, match="shape"):
+        runner(x=np.zeros(3, np.float32))
+
+
+def test_an_error_while_running_names_the_node() -> None:
+    made = model([helper.make_node("MatMul", ["x", "w"], ["y"], name="the_node")], {"x": (FLOAT, None)}, ["y"],
+                 {"w": np.zeros((3, 3), np.float32)})  # fmt: skip
+    with pytest.raises(OnnxError, match="the_node"):
+        OnnxRunner(made)(x=np.zeros((2, 2), np.float32))
+
+
+# files
+def test_no_model_is_refused(tmp_path: Path) -> None:
+    for data in (b"", b"nonsense", b"\xff" * 100):
+        refused(data, FileFormatError)
+    refused(tmp_path / "absent.onnx", FileFormatError)
+
+
+def tensor(**fields: Any) -> Any:
+    made = TensorProto(name="w", data_type=FLOAT, dims=[2])
+    made.raw_data = b"\0" * 8
+    for key, value in fields.items():
+        if key == "dims":
+            del made.dims[:]
+            made.dims.extend(value)
+        else:
+            setattr(made, key, value)
+    return made
+
+
+@pytest.mark.parametrize("fields", [
+    {"raw_data": b"\0" * 7}, {"dims": [2**62, 4]}, {"dims": [-1]}, {"data_type": 99}, {"dims": [1 << 40, 1 << 40]},
+])  # fmt: skip
+def test_weights_that_do_not_fit_are_refused(fields: dict[str, Any]) -> None:
+    made = one("Add", ["x", "w"])
+    made.graph.initializer.append(tensor(**fields))
+    assert "'w'" in refused(made, FileFormatError)
+
+
+@pytest.mark.parametrize(("location", "offset", "length"), [
+    ("../w.bin", 0, 8), ("/etc/passwd", 0, 8), ("w.bin", 4, 8), ("w.bin", -1, 8), ("w.bin", 0, 1 << 60),
+    ("absent", 0, 8), ("", 0, 8), ("link", 0, 8), ("w.bin", "x", 8),
+])  # fmt: skip
+def test_data_beside_the_model_stays_beside_it(tmp_path: Path, location: str, offset: Any, length: Any) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "w.bin").write_bytes(b"\0" * 8)
+    (tmp_path / "w.bin").write_bytes(b"\0" * 8)
+    (folder / "link").symlink_to(tmp_path / "w.bin")
+    made = one("Add", ["x", "w"])
+    weight = tensor(data_location=TensorProto.EXTERNAL)
+    weight.ClearField("raw_data")
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        weight.external_data.add(key=key, value=str(value))
+    made.graph.initializer.append(weight)
+    path = folder / "m.onnx"
+    path.write_bytes(made.SerializeToString())
+    assert "'w'" in refused(path, FileFormatError)
+
+
+def test_data_beside_the_model_is_read(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(b"pad!" + np.array([3, 4], np.float32).tobytes())
+    made = one("Add", ["x", "w"])
+    weight = tensor(data_location=TensorProto.EXTERNAL)
+    weight.ClearField("raw_data")
+    for key, value in (("location", "w.bin"), ("offset", 4), ("length", 8)):
+        weight.external_data.add(key=key, value=str(value))
+    made.graph.initializer.append(weight)
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    assert OnnxRunner(tmp_path / "m.onnx")(x=np.array([1, 2], np.float32))["y"].tolist() == [4, 6]
+    refused(made, FileFormatError)
+
+
+# the command
+def test_the_command_describes_runs_and_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(
+        model([helper.make_node("Relu", ["x"], ["y"])], {"x": (FLOAT, ["n", 2])}, ["y"]).SerializeToString()
+    )
+    assert main(["onnx", "info", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "x: float[n, 2]" in text and "Relu" in text
+    np.save(tmp_path / "x.npy", np.array([[1, -1]], np.float32))
+    out = tmp_path / "out.npz"
+    assert main(["onnx", "run", str(path), "--input", f"x={tmp_path / 'x.npy'}", "--output", str(out)]) == 0
+    assert np.load(out)["y"].tolist() == [[1, 0]]
+    assert main(["onnx", "bench", str(path), "--size", "n=3", "--rounds", "2"]) == 0
+    assert "median of 2" in capsys.readouterr().out
+    assert main(["onnx", "info", str(tmp_path / "absent.onnx")]) == 2
+    assert main(["onnx", "run", str(path), "--input", "z=a.npy"]) == 2
