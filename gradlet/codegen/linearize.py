@@ -219,7 +219,7 @@ class _Accumulators:
             return total
         if value.op is Op.WGMMA:
             made = self.new[value]
-            total = mk(Op.WGMMA, acc.dtype, (*made.src[:4], acc), made.arg)
+            total = mk(Op.WGMMA, acc.dtype, (*made.src[:4], acc, *made.src[5:]), made.arg)
             self.inside.add(total)
             self.program.contexts[total] = loop
             self.program.after[total] = list(self.program.after.get(made, ()))

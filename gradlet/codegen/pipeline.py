@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gradlet.base.settings import NOOPT, OPTS
@@ -17,6 +17,7 @@ from gradlet.codegen import (
     loops,
     memory,
     reduce,
+    roles,
     simt,
     tensorcores,
     transpose,
@@ -155,6 +156,10 @@ def lower(ast: UOp, target: Target, observers: Sequence[Observer] = (), parallel
         ordered = linearize.linearize(sink, context.nests[0] if context.nests else None)
         if target.warp > 1:
             uops, lanes = simt.to_lanes(sink, ordered)
+            if roles.has_roles(uops):
+                uops, threads = roles.separate_roles(uops, lanes.threads, sink.arg.opts)
+                program = describe(ast, sink, uops, lanes._replace(threads=threads))
+                return replace(program, grid=roles.workgroups(uops, program.opts))
             return describe(ast, sink, uops, lanes)
         return describe(ast, sink, tuple(interleave.side_by_side(ordered)))
 

@@ -294,9 +294,14 @@ def _repeated(op: Op, value: Interval, fewest: Any, most: Any, dtype: DType) -> 
     return min(value[0] * fewest, value[0] * most), max(value[1] * fewest, value[1] * most)
 
 
+def _turn(node: UOp) -> Interval | None:
+    return 0, (node.src[0] if node.src else node).arg.buffers - 1
+
+
 # What is not listed can have every value of its dtype.
 _BOUNDS: Final[dict[Op, Callable[[UOp], Interval | None]]] = {
     Op.CONST: _const, Op.VARIABLE: _variable, Op.BIND: _bind, Op.RANGE: _range, Op.SPECIAL: _special,
+    Op.RING: _turn, Op.TURN: _turn,
     Op.ADD: _add, Op.MUL: _mul, Op.MULADD: _muladd, Op.IDIV: _idiv, Op.MOD: _mod, Op.MAX: _max, Op.MIN: _min,
     Op.AND: _and, Op.OR: _or, Op.XOR: _xor,
     Op.SHL: _shift(operator.lshift), Op.SHR: _shift(operator.rshift),

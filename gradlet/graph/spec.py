@@ -574,6 +574,11 @@ def _wgmma(node: UOp, stage: Stage) -> None:
     _need(node.dtype is node.src[4].dtype, "the result has the type of what it starts from")
 
 
+def _box(node: UOp, stage: Stage) -> None:
+    _need(node.src[0].op is Op.PARAM, "a box is a part of memory")
+    _need(len(node.src) == 1 + len(node.arg.sizes), "there is a coordinate for every axis")
+
+
 _FLOAT_FUNCTIONS: Final = (Op.SQRT, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS)
 _CHECKS: Final[dict[Op, Check]] = {
     Op.CONST: _const, Op.BUFFER: _buffer, Op.VARIABLE: _variable, Op.BIND: _bind,
@@ -597,6 +602,7 @@ _CHECKS: Final[dict[Op, Check]] = {
     Op.SINK: _sink, Op.VECTORIZE: _vectorize, Op.EXTRACT: _extract, Op.REDUCE_LANES: _reduce_lanes,
     Op.ACC: _acc, Op.UPDATE: _update, Op.END: _end, Op.SPECIAL: _special,
     Op.ACROSS: _same_dtype, Op.BARRIER: _void, Op.COPY_ASYNC: _void, Op.COMMIT: _void, Op.WAIT: _void,
+    Op.PASS_ON: _void, Op.COPY_BOX: _void, Op.STORE_BOX: _void, Op.BOX: _box,
     Op.PICK: _pick, Op.WGMMA: _wgmma,
 }  # fmt: skip
 

@@ -31,6 +31,37 @@ class WaitArg(NamedTuple):
     pending: int
 
 
+class BoxArg(NamedTuple):
+    """BOX: how memory lies, the fastest axis first, and the part that is moved.
+
+    Attributes:
+        sizes: of the axes; outside of them are zeros.
+        strides: elements that a step along each axis is; the first is 1.
+        box: elements of the part along each axis.
+        rounded: float32 elements become TF32 on the way, rounded to nearest.
+    """
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    rounded: bool = False
+
+
+class RingArg(NamedTuple):
+    """RING: how many buffers, the bytes that fill one, how many warps use it, and how many lanes these have."""
+
+    buffers: int
+    bytes: int
+    warps: int
+
+
+class TurnArg(NamedTuple):
+    """TURN: whether the buffer is to be used (else filled), and how many steps of units may be on their way then."""
+
+    full: bool
+    pending: int = 0
+
+
 class WgmmaArg(NamedTuple):
     """WGMMA: size of the tile, and how the factors lie in shared memory.
 
@@ -62,3 +93,9 @@ class TensorizeDetail(NamedTuple):
     groups: int
     pair: int
     pending: int = 0
+
+
+class TileOrderDetail(NamedTuple):
+    """TILE_ORDER: the number of the other parallel range, whose steps come between those groups."""
+
+    along: int

@@ -12,9 +12,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from gradlet.base.dtype import DType
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.ops.lanearguments import BarrierArg as BarrierArg
+from gradlet.ops.lanearguments import BoxArg as BoxArg
 from gradlet.ops.lanearguments import CopyArg as CopyArg
+from gradlet.ops.lanearguments import RingArg as RingArg
 from gradlet.ops.lanearguments import SpecialArg as SpecialArg
 from gradlet.ops.lanearguments import TensorizeDetail as TensorizeDetail
+from gradlet.ops.lanearguments import TileOrderDetail as TileOrderDetail
+from gradlet.ops.lanearguments import TurnArg as TurnArg
 from gradlet.ops.lanearguments import WaitArg as WaitArg
 from gradlet.ops.lanearguments import WgmmaArg as WgmmaArg
 
@@ -108,6 +112,12 @@ class Op(IntEnum):
     COPY_ASYNC = 104
     COMMIT = 105
     WAIT = 106
+    BOX = 107
+    RING = 108
+    TURN = 109
+    PASS_ON = 115
+    COPY_BOX = 116
+    STORE_BOX = 117
     # tensor operations whose iterations depend on one another
     SCAN = 62
     MERGE = 63
@@ -135,6 +145,8 @@ class AxisKind(IntEnum):
     UNROLL = 5  # replaced by copies of its body
     VECTOR = 6  # replaced by vector lanes
     TENSOR = 7  # summed by a matrix unit (a reduce range)
+    WALK = 8  # the blocks of a GPU's grid that one workgroup computes one after another
+    ROLE = 9  # lanes of a workgroup that have a program of their own
 
 
 class ShapeArg(NamedTuple):
@@ -361,6 +373,10 @@ class OptKind(IntEnum):
     ONLINE = 24  # a maximum and the sum of exponentials below it go by blocks of `amount`, in one pass
     LOOKUP = 23  # keep a table of few elements in registers: loads from it that run over the range shuffle lanes
     TENSORIZE = 30  # a matrix unit sums products along the range (a reduce range of staged factors)
+    SPECIALIZE = 31  # a warp of its own begins the copies that iterations of the range need
+    PERSISTENT = 32  # `amount` workgroups walk the blocks of the (parallel) range and of all others
+    TILE_ORDER = 33  # `amount` steps of the (parallel) range run beside each other before the next of another one
+    EPILOGUE = 34  # what is stored to slot `amount` is gathered near, and stored as whole boxes
     FAR = 22  # cut into `amount` far segments that are walked together
 
 
@@ -392,6 +408,7 @@ class StageDetail(NamedTuple):
         transpose: side of the blocks that the copy turns in registers, where its rows lie across those in memory.
         swizzle: rows of 128 bytes whose pieces of 16 are exchanged by row, as matrix units of a GPU read them.
         buffers: arrays that iterations use in turn, so that lanes of a GPU copy some iterations ahead.
+        engine: the GPU's copy engine fetches the tile as boxes, and puts zeros where the operand has ended.
     """
 
     slot: int
@@ -402,6 +419,7 @@ class StageDetail(NamedTuple):
     transpose: int = 0
     swizzle: bool = False
     buffers: int = 1
+    engine: bool = False
 
 
 class AccumulateDetail(NamedTuple):
@@ -439,6 +457,7 @@ DETAILS: Final[dict[OptKind, type[OptDetail]]] = {
     OptKind.PREFETCH: PrefetchDetail,
     OptKind.LOOKUP: LookupDetail,
     OptKind.TENSORIZE: TensorizeDetail,
+    OptKind.TILE_ORDER: TileOrderDetail,
 }
 
 
@@ -603,8 +622,15 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.SPECIAL: OpInfo(0, (K, L), SpecialArg, "GPU index register, dtype index"),
     Op.ACROSS: OpInfo(1, (L,), AcrossArg, "(value): combined over some lanes of a workgroup, for each of them"),
     Op.PICK: OpInfo(2, (K,), None, "(vector, number): the lane, whose number is a constant once ranges are copies"),
-    Op.WGMMA: OpInfo(5, (K, L), WgmmaArg, "(first, second, warp, buffer, start): of one lane: start plus the product "
-                     "of two tiles in shared memory, which the matrix unit of its warps computes"),
+    Op.WGMMA: OpInfo(None, (K, L), WgmmaArg, "(first, second, warp, buffer, start, *boxes): of one lane: start plus "
+                     "the product of two tiles in shared memory, which the matrix unit of its warps computes; the "
+                     "boxes are what the copy engine brings into both, and where stores of the result go"),
+    Op.BOX: OpInfo(None, (K, L), BoxArg, "(param, *coordinates): a part of memory that the copy engine moves at once"),
+    Op.RING: OpInfo(0, (L,), RingArg, "buffers that one warp fills and others use in turn; dtype index"),
+    Op.TURN: OpInfo(2, (L,), TurnArg, "(ring, loop): the buffer of this iteration, once it may be filled, or used"),
+    Op.PASS_ON: OpInfo(1, (L,), None, "(turn): the buffer may be filled again; what fills it does that as it arrives"),
+    Op.COPY_BOX: OpInfo(3, (L,), None, "(array index, box, turn): begin to bring a box into the buffer of a turn"),
+    Op.STORE_BOX: OpInfo(2, (L,), None, "(array index, box): store what the lanes of a warp have gathered"),
     Op.COPY_ASYNC: OpInfo(2, (L,), CopyArg, "(array index, memory index): begin to copy, zeros for a false guard"),
     Op.COMMIT: OpInfo(0, (L,), BarrierArg, "the copies begun since the last one are a group"),
     Op.WAIT: OpInfo(0, (L,), WaitArg, "wait until all groups of copies but the last few have arrived"),

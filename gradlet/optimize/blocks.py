@@ -10,7 +10,17 @@ from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Op, Opt, OptKind, StageDetail, Tail, TensorizeDetail, adds_in_order
+from gradlet.ops.op import (
+    AxisKind,
+    Op,
+    Opt,
+    OptKind,
+    StageDetail,
+    Tail,
+    TensorizeDetail,
+    TileOrderDetail,
+    adds_in_order,
+)
 from gradlet.optimize.analysis import KernelFacts, range_size
 from gradlet.target.target import Target
 
@@ -160,10 +170,12 @@ def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
     wide = many and columns >= WIDE and depth >= LONG
     width, buffers, pending = (WIDE, WIDE_AHEAD, 1) if wide else (TENSOR_BLOCK, AHEAD, 0)
     number = int(found.rows.arg.number)
+    engine = target.copy_engine and not any(range_size(r) is None for r in facts.loops)
     warps = opts.split(OptKind.SPLIT, number, TENSOR_BLOCK, rows)
     if warps != number:
         # Blocks that run at the same time are a few rows of blocks high, so that both factors are read near.
         together = next((g for g in TOGETHER if tall % g == 0 and tall > g and columns > width), 1)
+        together = 1 if engine else together
         if together > 1:
             near = opts.split(OptKind.SPLIT, number, together, tall)
             opts.add(OptKind.PARALLEL, near)
@@ -186,10 +198,21 @@ def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
     for load in (found.first, found.second):
         access = next(a for a in loads if a.node is load)
         which = [a.node for a in loads if a.slot == access.slot].index(load)
-        opts.opts.append(
-            Opt(OptKind.STAGE, outer, 0, detail=StageDetail(access.slot or 0, which, swizzle=True, buffers=buffers))
-        )
+        detail = StageDetail(access.slot or 0, which, swizzle=True, buffers=buffers, engine=engine)
+        opts.opts.append(Opt(OptKind.STAGE, outer, 0, detail=detail))
     opts.opts.append(Opt(OptKind.TENSORIZE, inner, 0, detail=TensorizeDetail(warps, halves, groups, pair, pending)))
+    if engine:
+        opts.add(OptKind.SPECIALIZE, outer)
+        tiles = [
+            int(r.arg.number)
+            for r, size in ((found.rows, TENSOR_BLOCK), (found.columns, width))
+            if (range_size(r) or 0) > size
+        ]
+        if tiles:
+            opts.opts.append(Opt(OptKind.PERSISTENT, tiles[0], target.cores))
+        if len(tiles) == 2:
+            opts.opts.append(Opt(OptKind.TILE_ORDER, tiles[0], TOGETHER[0], detail=TileOrderDetail(tiles[1])))
+        opts.opts.append(Opt(OptKind.EPILOGUE, warps, 0))
     return opts.opts
 
 

@@ -252,6 +252,10 @@ MOVES: Final[dict[OptKind, Proposals]] = {
 NOT_TRIED: Final[dict[OptKind, str]] = {
     OptKind.TENSORIZE: "only GPUs have matrix units, and search measures on the CPU",
     OptKind.THREAD: "only GPUs have workgroups, and search measures on the CPU",
+    OptKind.SPECIALIZE: "only GPUs have warps, and search measures on the CPU",
+    OptKind.PERSISTENT: "only GPUs have workgroups, and search measures on the CPU",
+    OptKind.TILE_ORDER: "only GPUs have workgroups, and search measures on the CPU",
+    OptKind.EPILOGUE: "only GPUs have a copy engine, and search measures on the CPU",
 }
 
 

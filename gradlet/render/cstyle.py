@@ -46,6 +46,8 @@ class CKernel:
             Op.STORE: self._store, Op.VECTORIZE: self._vectorize, Op.EXTRACT: self._extract,
             Op.REDUCE_LANES: self._reduce_lanes, Op.SHUFFLE: self._shuffle, Op.PREFETCH: self._prefetch,
             Op.ACROSS: self._across, Op.BARRIER: self._barrier,
+            Op.BOX: self._nothing, Op.RING: self._ring, Op.TURN: self._turn, Op.PASS_ON: self._pass_on,
+            Op.COPY_BOX: self._copy_box, Op.STORE_BOX: self._store_box,
             Op.WGMMA: self._wgmma, Op.COPY_ASYNC: self._copy_async, Op.COMMIT: self._commit, Op.WAIT: self._wait,
         }  # fmt: skip
 
@@ -102,6 +104,16 @@ class CKernel:
     def _wgmma(self, node: UOp) -> None:
         raise RenderError(f"{self.target.name} has no matrix units")
 
+    def _ring(self, node: UOp) -> None:
+        raise RenderError(f"{self.target.name} has no copy engine")
+
+    _turn = _pass_on = _copy_box = _store_box = _ring
+
+    def _role(self, node: UOp) -> None:
+        raise RenderError(f"{self.target.name} has no lanes")
+
+    _walk = _role
+
     def _parallel(self, node: UOp) -> None:
         raise RenderError(f"a PARALLEL range has no meaning on {self.target.name}")
 
@@ -149,6 +161,10 @@ class CKernel:
             self._begin(acc)
         if node.arg.kind is AxisKind.PARALLEL:
             self._parallel(node)
+            return
+        if node.arg.kind in (AxisKind.ROLE, AxisKind.WALK):
+            (self._role if node.arg.kind is AxisKind.ROLE else self._walk)(node)
+            self.depth += 1
             return
         name = self.name("i")
         kind = self.register_type(node.dtype)

@@ -8,28 +8,29 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import RenderError
 from gradlet.base.floatformat import FloatFormat
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.program import AnyProgram, LinearProgram
-from gradlet.ops.op import AxisKind, Op
+from gradlet.ops.op import AxisKind, BoxArg, Op, RingArg
 from gradlet.optimize.analysis import is_fixed, size_bound
 from gradlet.render import carith
-from gradlet.render.cstyle import CKernel, memory_type
+from gradlet.render.cstyle import INDENT, CKernel, memory_type
 from gradlet.target.target import Target
 
 WARP: Final = 32
 ALIGN: Final = 128  # bytes, of arrays in shared memory
+WHOLE: Final = 1024  # where pieces are exchanged by row
 
 # What expressions of `carith` call, in CUDA. Conversions saturate and round as the CPU's do.
 BASICS: Final = r"""
 typedef unsigned int u32;
 typedef unsigned long long u64;
 #define inline_ static __device__ __forceinline__
-extern __shared__ __align__(128) unsigned char shared[];
+extern __shared__ __align__(1024) unsigned char shared[];
 inline_ float float_of_bits(u32 x) { return __uint_as_float(x); }
 inline_ u32 bits_of_float(float x) { return __float_as_uint(x); }
 inline_ double double_of_bits(u64 x) { return __longlong_as_double((long long)x); }
@@ -165,11 +166,92 @@ inline_ void stores_seen_by_units() { asm volatile("fence.proxy.async.shared::ct
 """
 
 
+# Boxes of memory, brought by the copy engine into the buffers of a ring. `ring` is two words a buffer: the first counts
+# what arrives, the second the warps that are done with it. A phase is 0 and 1 in turns.
+RING_BASICS: Final = """
+struct alignas(64) Map { u64 words[16]; };
+inline_ u32 near_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+inline_ void ring_begins(u64* ring, int buffers, int warps) {
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < buffers; ++i) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(near_address(ring + 2 * i)) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+                   ::"r"(near_address(ring + 2 * i + 1)), "r"(warps) : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+}
+inline_ void wait_for_phase(u64* word, u32 phase) {
+  u32 done;
+  do {
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done) : "r"(near_address(word)), "r"(phase) : "memory");
+  } while (!done);
+}
+inline_ void buffer_expects(u64* word, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               ::"r"(near_address(word)), "r"(bytes) : "memory");
+}
+inline_ void buffer_is_free(u64* word) {
+  if (threadIdx.x % 32 == 0)
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(near_address(word)) : "memory");
+}
+inline_ void room_for_boxes_0() {
+  if (threadIdx.x % 32 == 0) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  __syncwarp();
+}
+inline_ void room_for_boxes_1() {
+  if (threadIdx.x % 32 == 0) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
+  __syncwarp();
+}
+inline_ void warp_has_gathered() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncwarp();
+}
+"""
+
+
+def box_functions(axes: int) -> str:
+    """What moves boxes with so many axes, in CUDA."""
+    parameters = ", ".join(f"int c{i}" for i in range(axes))
+    at = ", ".join(f"%{i + 2}" for i in range(axes))
+    given = ", ".join(f'"r"(c{i})' for i in range(axes))
+    return f"""inline_ void copy_box(void* to, const Map& map, u64* word, {parameters}) {{
+  asm volatile("cp.async.bulk.tensor.{axes}d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {{{at}}}], "
+    "[%{axes + 2}];" ::"r"(near_address(to)), "l"(&map), {given}, "r"(near_address(word)) : "memory");
+}}
+inline_ void store_box(const void* from, const Map& map, {parameters}) {{
+  warp_has_gathered();
+  if (threadIdx.x % 32 == 0) {{
+    asm volatile("cp.async.bulk.tensor.{axes}d.global.shared::cta.bulk_group [%1, {{{at}}}], [%0];"
+      ::"r"(near_address(from)), "l"(&map), {given} : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+  }}
+}}"""
+
+
+class Box(NamedTuple):
+    """Memory that a kernel moves as boxes: the slot, its type, how it lies."""
+
+    slot: int
+    dtype: DType
+    arg: BoxArg
+
+
+def boxes_of(program: LinearProgram) -> list[Box]:
+    """What a kernel takes tensor maps of, in the order of its parameters."""
+    found = [Box(n.src[0].arg.slot, n.dtype, n.arg) for n in program.uops if n.op is Op.BOX]
+    return list(dict.fromkeys(found))
+
+
+Units = tuple[str, Callable[[int, str, bool, bool], str], str, Callable[[int], str]]
+
+
 def render(
     program: AnyProgram,
     target: Target,
     basics: str = BASICS,
-    units: tuple[str, Callable[[int, str, bool, bool], str]] = (WGMMA_BASICS, wgmma),
+    units: Units = (WGMMA_BASICS, wgmma, RING_BASICS, box_functions),
 ) -> str:
     """CUDA C of one kernel; `basics` and `units` are the functions that all others stand on.
 
@@ -184,22 +266,27 @@ def render(
     helpers = [_format_functions(dtype) for dtype in formats]
     if kernel.units:
         helpers += [units[0].strip(), *[units[1](*unit) for unit in kernel.units]]
+    if kernel.boxes:
+        ranks = dict.fromkeys(len(box.arg.sizes) for box in kernel.boxes)
+        helpers += [units[2].strip(), *[units[3](rank) for rank in ranks]]
     lines = [basics.strip(), DERIVED.strip(), *helpers, "", *kernel.head(), *body, "}", ""]
     return "\n".join(lines)
 
 
 def shared_bytes(program: LinearProgram) -> int:
     """Bytes of shared memory that a block needs."""
-    return _shared_layout(program)[1]
+    words: int = sum(16 * n.arg.buffers for n in program.uops if n.op is Op.RING)
+    return _shared_layout(program)[1] + words
 
 
 def _shared_layout(program: LinearProgram) -> tuple[dict[UOp, int], int]:
     """Where every array begins, and where the last one ends."""
     places: dict[UOp, int] = {}
     end = 0
+    align = WHOLE if any(n.op is Op.RING for n in program.uops) else ALIGN
     for local in dict.fromkeys(n for n in program.uops if n.op is Op.LOCAL):
         places[local] = end
-        end += -(-local.arg.size * local.dtype.itemsize // ALIGN) * ALIGN
+        end += -(-local.arg.size * local.dtype.itemsize // align) * align
     return places, end
 
 
@@ -210,7 +297,9 @@ class _Kernel(CKernel):
         super().__init__(program, target)
         self.blocks = {n: size_bound(n) for n in program.uops if n.op is Op.RANGE and n.arg.kind is AxisKind.PARALLEL}
         self.guard = self._lanes_that_store()
-        self.places = _shared_layout(program)[0]
+        self.places, self.end = _shared_layout(program)
+        self.boxes = boxes_of(program)
+        self.ring: UOp | None = None
         self.units: dict[tuple[int, str, bool, bool], None] = {}
         self.summed: tuple[str, ...] = ()
         self.uses_units = any(n.op is Op.WGMMA for n in program.uops)
@@ -220,8 +309,9 @@ class _Kernel(CKernel):
         program = self.program
         pointers = [f"{memory_type(p.dtype)}* p{p.arg.slot}" for p in program.params]
         words = [f"const long long n{i}" for i in range(len(program.variables))]
+        maps = [f"const __grid_constant__ Map m{i}" for i in range(len(self.boxes))]
         bounds = f"__launch_bounds__({program.threads})"
-        return [f'extern "C" __global__ void {bounds} {program.name}({", ".join(pointers + words)}) {{']
+        return [f'extern "C" __global__ void {bounds} {program.name}({", ".join(pointers + words + maps)}) {{']
 
     # indices
     def _special(self, node: UOp) -> None:
@@ -294,11 +384,83 @@ class _Kernel(CKernel):
         self.line("end_of_copies();")
 
     def _wait(self, node: UOp) -> None:
-        if node.arg.pending < 0:
+        if node.arg.pending in (-2, -3):
+            self.line(f"room_for_boxes_{node.arg.pending + 3}();")
+        elif node.arg.pending < 0:
             self.line("wait_for_units<0>();")
             self._settled()
+            if self.ring is not None:
+                self.line("buffer_is_free(ring + 2 * held + 1);")
+                self.line("held = -1;")
         else:
             self.line(f"wait_for_copies<{node.arg.pending}>();")
+
+    # a ring of buffers
+    def _ring(self, node: UOp) -> None:
+        buffers, _, warps = node.arg
+        self.ring = node
+        self.line(f"u64* const ring = (u64*)(shared + {self.end});")
+        self.line(f"ring_begins(ring, {buffers}, {warps});")
+        self.line("__syncthreads();")
+        self.values[node] = ("ring",)
+
+    def _role(self, node: UOp) -> None:
+        """The first lanes compute, one after them begins copies."""
+        lanes = self.program.threads - WARP
+        copies = node.src[0].arg == 1
+        self.line(f"if (threadIdx.x {'==' if copies else '<'} {lanes}u) {{")
+        inner = INDENT * (self.depth + 1)
+        self.lines.append(f"{inner}int slot = 0{'' if copies else ', held = -1'};")
+        self.lines.append(f"{inner}u32 phase = {int(copies)};")
+        self.values[node] = ("0",)
+
+    def _walk(self, node: UOp) -> None:
+        name = self.name("block")
+        blocks = self.value(node.src[0])[0]
+        self.line(f"for (int {name} = (int)blockIdx.x; {name} < {blocks}; {name} += {self.program.grid}) {{")
+        self.values[node] = (name,)
+
+    def _end(self, node: UOp) -> None:
+        loop = node.src[0]
+        stores = any(n.op is Op.STORE_BOX for n in self.program.uops)
+        if loop.arg.kind is AxisKind.ROLE and loop.src[0].arg != 1 and stores:
+            self.line("room_for_boxes_0();")  # the memory of a workgroup that has ended is another's
+        super()._end(node)
+
+    def _turn(self, node: UOp) -> None:
+        ring: RingArg = node.src[0].arg
+        self.line(f"wait_for_phase(ring + 2 * slot{'' if node.arg.full else ' + 1'}, phase);")
+        if not node.arg.full:
+            self.line(f"buffer_expects(ring + 2 * slot, {ring.bytes}u);")
+        self.values[node] = (self.declare(node.dtype, "slot", "turn"),)
+
+    def _pass_on(self, node: UOp) -> None:
+        turn, name = node.src[0], self.value(node.src[0])[0]
+        if turn.arg.full and turn.arg.pending:
+            self.line("if (held >= 0) buffer_is_free(ring + 2 * held + 1);")
+            self.line(f"held = {name};")
+        elif turn.arg.full:
+            self.line(f"buffer_is_free(ring + 2 * {name} + 1);")
+        self.line(f"if (++slot == {turn.src[0].arg.buffers}) {{")
+        self.lines.append(f"{INDENT * (self.depth + 1)}slot = 0;")
+        self.lines.append(f"{INDENT * (self.depth + 1)}phase ^= 1;")
+        self.line("}")
+
+    def _map(self, box: UOp) -> tuple[str, str]:
+        """The tensor map of a box, and the coordinates."""
+        number = self.boxes.index(Box(box.src[0].arg.slot, box.dtype, box.arg))
+        return f"m{number}", ", ".join(f"(int)({self.value(s)[0]})" for s in box.src[1:])
+
+    def _copy_box(self, node: UOp) -> None:
+        near, box, turn = node.src
+        name, at = self._map(box)
+        array = self.value(near.src[0])[0]
+        self.line(f"copy_box({array} + {self._place(near)}, {name}, ring + 2 * {self.value(turn)[0]}, {at});")
+
+    def _store_box(self, node: UOp) -> None:
+        near, box = node.src
+        name, at = self._map(box)
+        self.line(f"store_box({self.value(near.src[0])[0]} + {self._place(near)}, {name}, {at});")
 
     def _settled(self) -> None:
         """No instruction: what reads the sums comes after this."""

@@ -17,6 +17,7 @@ from gradlet.optimize.analysis import KernelFacts
 from gradlet.target.target import SM_90
 
 D = "NULL:sm_90"
+LANES = replace(SM_90, copy_engine=False)  # as lanes copy for themselves
 
 
 def factor(rows: int, columns: int) -> Tensor:
@@ -43,7 +44,7 @@ def units(found: LinearProgram) -> list[WgmmaArg]:
     ],
 )
 def test_a_product_is_one_instruction_a_step(value: object, ways: tuple[bool, bool]) -> None:
-    found = lower(kernel(value()), SM_90)  # type: ignore[operator]
+    found = lower(kernel(value()), LANES)  # type: ignore[operator]
     assert units(found) == [WgmmaArg(128, 128, 64, *ways)]
     assert found.threads == 256 and found.lanes == ((1, 4), (4, 8), (32, 8))
     assert sum(n.op is Op.BARRIER for n in found.uops) == 1
@@ -54,7 +55,7 @@ def test_a_product_is_one_instruction_a_step(value: object, ways: tuple[bool, bo
 
 
 def test_large_products_have_wide_blocks_whose_steps_overlap() -> None:
-    found = lower(kernel(factor(4096, 4096) @ factor(4096, 4096).T), SM_90)
+    found = lower(kernel(factor(4096, 4096) @ factor(4096, 4096).T), LANES)
     assert units(found) == [WgmmaArg(128, 256, 64, False, False, pending=1)]
     assert found.grid == 32 * 16 and found.threads == 256
     assert sum(n.arg.size * 2 for n in found.uops if n.op is Op.LOCAL) == 4 * (128 + 256) * 64 * 2
@@ -66,9 +67,9 @@ def test_large_products_have_wide_blocks_whose_steps_overlap() -> None:
 
 def test_without_matrix_units_the_same_schedule_is_loops() -> None:
     ast = kernel(factor(256, 256) @ factor(256, 256))
-    opts = tuple(blocks.tensor_tile(KernelFacts(ast), SM_90) or ())
+    opts = tuple(blocks.tensor_tile(KernelFacts(ast), LANES) or ())
     assert opts[-1].kind is OptKind.TENSORIZE
-    found = lower(ast.replace(arg=KernelArg(ast.arg.name, opts)), replace(SM_90, matrix_units=False))
+    found = lower(ast.replace(arg=KernelArg(ast.arg.name, opts)), replace(LANES, matrix_units=False))
     assert not units(found)
     assert any(n.op is Op.RANGE and n.arg.kind is AxisKind.REDUCE and n.src[0].arg == 64 for n in found.uops)
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from gradlet.base import events, settings
-from gradlet.device.cuda import compiler
+from gradlet.device.cuda import compiler, tensormap
 from gradlet.device.cuda.driver import Gpu
 from gradlet.device.cuda.memory import CudaAllocator
 from gradlet.device.cuda.target import capability, gpu_target
@@ -26,7 +26,10 @@ USUAL_SHARED = 40 * 1024
 class CudaProgram:
     """A kernel on a GPU."""
 
-    def __init__(self, gpu: Gpu, code: bytes, name: str, grid: int, threads: int, shared: int, words: int) -> None:
+    def __init__(
+        self, gpu: Gpu, code: bytes, name: str, grid: int, threads: int, shared: int, words: int,
+        maps: Sequence[Any] = (),
+    ) -> None:  # fmt: skip
         self.gpu = gpu
         self.grid, self.threads, self.shared = grid, threads, shared
         gpu.activate()
@@ -38,7 +41,13 @@ class CudaProgram:
         # The driver reads the arguments before a launch returns.
         self._words = (ctypes.c_uint64 * max(1, words))()
         base = ctypes.addressof(self._words)
-        self._places = (ctypes.c_void_p * max(1, words))(*[base + 8 * i for i in range(words)])
+        self.maps = [tensormap.Box(*map(tensormap.frozen, row)) for row in maps]
+        self._encoded: dict[tuple[int, int], bytes] = {}
+        self._room = ctypes.create_string_buffer(tensormap.SIZE * (len(maps) + 1))
+        self._first_map = -(-ctypes.addressof(self._room) // tensormap.SIZE) * tensormap.SIZE
+        places = [base + 8 * i for i in range(words)]
+        places += [self._first_map + tensormap.SIZE * i for i in range(len(maps))]
+        self._places = (ctypes.c_void_p * max(1, len(places)))(*places)
         self._arguments = ctypes.addressof(self._places)
         self._lock = threading.Lock()
 
@@ -56,6 +65,8 @@ class CudaProgram:
                 words[i] = address
             for i, value in enumerate(values, len(addresses)):
                 words[i] = value & 0xFFFFFFFFFFFFFFFF
+            for i, box in enumerate(self.maps):
+                self._put_map(i, box, addresses[box.argument])
             gpu.call(
                 "cuLaunchKernel", self.function, self.grid, 1, 1, self.threads, 1, 1, self.shared, gpu.stream,
                 self._arguments, 0,
@@ -68,6 +79,16 @@ class CudaProgram:
         gpu.call("cuEventDestroy", begin)
         gpu.call("cuEventDestroy", end)
         return seconds
+
+    def _put_map(self, number: int, box: tensormap.Box, address: int) -> None:
+        """The tensor map of what lies at an address, among the arguments."""
+        key = (number, address)
+        encoded = self._encoded.get(key)
+        if encoded is None:
+            if len(self._encoded) >= tensormap.KEPT:
+                self._encoded.clear()
+            encoded = self._encoded[key] = tensormap.encode(self.gpu, box, address)
+        ctypes.memmove(self._first_map + tensormap.SIZE * number, encoded, tensormap.SIZE)
 
 
 class CudaBackend:
@@ -138,11 +159,13 @@ class CudaBackend:
         self.gpu.synchronize()
 
 
-def _facts(program: AnyProgram) -> tuple[str, int, int, int, int]:
-    """What a launch has to know: name, blocks, lanes of each, shared memory, words of arguments."""
+def _facts(program: AnyProgram) -> tuple[str, int, int, int, int, list[tensormap.Box]]:
+    """What a launch has to know: name, blocks, lanes of each, shared memory, words of arguments, tensor maps."""
     assert isinstance(program, LinearProgram)  # `render` has refused others
     words = len(program.params) + len(program.variables)
-    return program.name, program.grid, program.threads, cuda.shared_bytes(program), words
+    slots = [p.arg.slot for p in program.params]
+    maps = [tensormap.box(slots.index(b.slot), b.dtype, b.arg) for b in cuda.boxes_of(program)]
+    return program.name, program.grid, program.threads, cuda.shared_bytes(program), words, maps
 
 
 def open_backend(name: str) -> CudaBackend:

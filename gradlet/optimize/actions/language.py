@@ -15,6 +15,7 @@ from gradlet.optimize.actions.parallel import parallel
 from gradlet.optimize.actions.prefetch import prefetch
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.actions.reorder import reorder
+from gradlet.optimize.actions.roles import epilogue, persistent, specialize, tile_order
 from gradlet.optimize.actions.scan import reorders, scan
 from gradlet.optimize.actions.split import split
 from gradlet.optimize.actions.stage import stage
@@ -45,6 +46,10 @@ ACTIONS: Final[dict[OptKind, Action]] = {
     OptKind.ACCUMULATE: accumulate,
     OptKind.STAGE: stage,
     OptKind.TENSORIZE: tensorize,
+    OptKind.SPECIALIZE: specialize,
+    OptKind.PERSISTENT: persistent,
+    OptKind.TILE_ORDER: tile_order,
+    OptKind.EPILOGUE: epilogue,
 }
 
 _IN_PARTS: Final = (

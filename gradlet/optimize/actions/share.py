@@ -15,17 +15,20 @@ from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AxisKind, LocalArg, Op, Opt, StageDetail
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.analysis import KernelFacts, affine, coefficient, make_after, make_range, range_size
+from gradlet.optimize.boxes import axes_of
 from gradlet.target.target import Target
 
 WRITTEN_OUT: Final = 16  # accesses of a lane in one copy
-ROW: Final = 64  # elements of 16 bits in 128 bytes
-PIECE: Final = 8  # in 16 bytes
+ROW: Final = 128  # bytes
+PIECE: Final = 16
 
 
 def shared_by_lanes(
     facts: KernelFacts, loop: UOp, opt: Opt, target: Target, value: UOp, inside: list[UOp], detail: StageDetail
 ) -> UOp:  # fmt: skip
     """The kernel with a value copied by all lanes, into an array with an axis for each of these ranges, and loaded."""
+    if detail.engine:
+        return _fetched(facts, loop, opt, target, value, inside, detail)
     sizes = [range_size(r) or 0 for r in inside]
     elements = math.prod(sizes) if detail.swizzle else sizes[0] * (math.prod(sizes[1:]) + detail.pad)
     buffers = detail.buffers
@@ -70,8 +73,8 @@ def shared_by_lanes(
     if detail.swizzle:
         rows = _Rows.of(opt, walk, strides, value.dtype.itemsize)
         stored_at, used_at = rows.element(at), rows.element(own)
-        if together == PIECE:  # what one access takes is one piece
-            stored_at = rows.piece(place // PIECE) + ranges[-1]
+        if together == rows.piece_size:  # what one access takes is one piece
+            stored_at = rows.piece(place // together) + ranges[-1]
     else:
         stored_at, used_at = _element(inside, at, detail.pad), _element(inside, own, detail.pad)
     if buffers > 1:
@@ -83,18 +86,57 @@ def shared_by_lanes(
     return facts.sink.substitute({value: use})
 
 
+def _fetched(
+    facts: KernelFacts, loop: UOp, opt: Opt, target: Target, value: UOp, inside: list[UOp], detail: StageDetail
+) -> UOp:  # fmt: skip
+    """The kernel with a value that the copy engine brings: an array in the order of a matrix unit, filled by loops."""
+    if not target.copy_engine:
+        raise refusal(opt, f"{target.name} has no copy engine; choose engine=0")
+    if value.op is not Op.LOAD or not detail.swizzle:
+        raise refusal(opt, "the engine copies elements as they are, for matrix units; choose swizzle=1, converted=0")
+    elements = math.prod([range_size(r) or 0 for r in inside])
+    used = sum(n.arg.size * n.dtype.itemsize for n in facts.order if n.op is Op.LOCAL)
+    if used + detail.buffers * elements * value.dtype.itemsize > target.shared_bytes:
+        raise refusal(opt, f"lanes share {target.shared_bytes} bytes, {used} of them are taken; choose smaller tiles")
+    axes = axes_of(value.src[0], inside, lambda r: r.arg.kind is AxisKind.REDUCE)
+    if isinstance(axes, str):
+        raise refusal(opt, axes)
+    form = affine(value.src[0].src[1])
+    walk = sorted(inside, key=lambda r: -form.terms.get(r, 1 << 60))
+    rows = _Rows.of(opt, walk, {r: form.terms.get(r) for r in inside}, value.dtype.itemsize)
+    number = facts.next_number()
+    own = {r: make_range(r.src[0], number + i, AxisKind.LOOP) for i, r in enumerate(inside)}
+    local = mk(Op.LOCAL, value.dtype, (), LocalArg(_next_local(facts), detail.buffers * elements))
+    stored_at, used_at = rows.element(dict(own)), rows.element({r: r for r in inside})
+    if detail.buffers > 1:
+        buffer = loop % detail.buffers * elements
+        stored_at, used_at = buffer + stored_at, buffer + used_at
+    place = mk(Op.INDEX, value.dtype, (local, stored_at))
+    stored = mk(Op.STORE, dtypes.void, (place, value.substitute(own)))
+    filled = make_after(value.dtype, (local, stored, *own.values()))
+    use = mk(Op.LOAD, value.dtype, (mk(Op.INDEX, value.dtype, (filled, used_at)),))
+    return facts.sink.substitute({value: use})
+
+
 class _Rows(NamedTuple):
     """How a tile lies with `swizzle`: blocks of rows of 128 bytes, whose pieces of 16 are exchanged by row.
 
     Attributes:
         along: the ranges along memory with their strides, `length` elements together.
         across: the ranges across it, `rows` together, with their strides in rows.
+        itemsize: bytes of an element.
     """
 
     along: dict[UOp, int]
     across: dict[UOp, int]
     length: int
     rows: int
+    itemsize: int = 2
+
+    @property
+    def piece_size(self) -> int:
+        """Elements of 16 bytes."""
+        return PIECE // self.itemsize
 
     @staticmethod
     def of(opt: Opt, walk: list[UOp], strides: dict[UOp, int | None], itemsize: int) -> _Rows:
@@ -113,8 +155,8 @@ class _Rows(NamedTuple):
             length *= range_size(r) or 1
         rest = [r for r in walk if r not in along]
         row = min((abs(strides[r] or 0) for r in rest), default=0)
-        if itemsize != 2 or length % ROW or not row:
-            raise refusal(opt, f"a row of 16-bit elements along memory is no multiple of {ROW} long")
+        if length * itemsize % ROW or not row:
+            raise refusal(opt, f"a row of elements along memory is no multiple of {ROW} bytes long")
         across: dict[UOp, int] = {}
         count = 1
         for r in reversed(rest):
@@ -122,24 +164,24 @@ class _Rows(NamedTuple):
                 raise refusal(opt, "its rows do not lie in one order in memory")
             across[r] = count
             count *= range_size(r) or 1
-        return _Rows(along, across, length, count)
+        return _Rows(along, across, length, count, itemsize)
 
     def element(self, at: dict[UOp, UOp]) -> UOp:
         """The place of a point in the array."""
         zero = UOp.const(dtypes.index, 0)
         column = sum((at[r] * stride for r, stride in self.along.items()), zero)
         row = sum((at[r] * stride for r, stride in self.across.items()), zero)
-        return self._at(row, column // PIECE) + column % PIECE
+        return self._at(row, column // self.piece_size) + column % self.piece_size
 
     def piece(self, number: UOp) -> UOp:
         """The place of a piece, counted in the order of memory."""
-        pieces = self.length // PIECE
+        pieces = self.length // self.piece_size
         return self._at(number // pieces, number % pieces)
 
     def _at(self, row: UOp, piece: UOp) -> UOp:
-        pieces = ROW // PIECE
-        block = piece // pieces * (self.rows * ROW)
-        return block + row * ROW + (piece % pieces ^ row % pieces) * PIECE
+        pieces, size = ROW // PIECE, ROW // self.itemsize
+        block = piece // pieces * (self.rows * size)
+        return block + row * size + (piece % pieces ^ row % pieces) * self.piece_size
 
 
 def _together(walk: list[UOp], strides: dict[UOp, int | None], most: int) -> int:

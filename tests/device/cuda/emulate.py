@@ -47,7 +47,8 @@ struct uint2 { u32 x, y; };
 struct uint4 { u32 x, y, z, w; };
 inline_ uint2 make_uint2(u32 x, u32 y) { return {x, y}; }
 inline_ uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
-alignas(128) unsigned char shared[232448];
+#define __grid_constant__
+alignas(1024) unsigned char shared[232448];
 struct Number { u32 x; };
 Number threadIdx, blockIdx;
 static ucontext_t scheduler, fibers[1024];
@@ -62,6 +63,22 @@ static void pause_(int line) {
   threadIdx.x = me;
 }
 #define __syncthreads() pause_(__LINE__)
+static void yield_() {
+  const u32 me = threadIdx.x;
+  swapcontext(&fibers[me], &scheduler);
+  threadIdx.x = me;
+}
+static int warp_count[32], warp_turn[32];
+static void __syncwarp() {  // lanes of a warp may be a few turns apart here
+  const u32 warp = threadIdx.x / 32;
+  const int turn = warp_turn[warp];
+  if (++warp_count[warp] == 32) {
+    warp_count[warp] = 0;
+    ++warp_turn[warp];
+  } else {
+    while (warp_turn[warp] == turn) yield_();
+  }
+}
 template <class A, class B> inline_ A as(B x) { A y; memcpy(&y, &x, sizeof(A)); return y; }
 inline_ float float_of_bits(u32 x) { return as<float>(x); }
 inline_ u32 bits_of_float(float x) { return as<u32>(x); }
@@ -148,6 +165,85 @@ def multiply(columns: int, kind: str, first_across: bool, second_across: bool) -
 }}"""
 
 
+RING = r"""
+struct Map { const char* memory; int itemsize, axes; long long sizes[5], strides[5], box[5]; };
+static long long ring_words[64][4];  // phase, arrivals and bytes that are left, all arrivals
+static u64* ring_base;
+inline_ long long* word_of(u64* word) { return ring_words[word - ring_base]; }
+inline_ void ring_begins(u64* ring, int buffers, int warps) {
+  if (threadIdx.x) return;
+  ring_base = ring;
+  for (int i = 0; i < 2 * buffers; ++i) {
+    const long long count = i % 2 ? 32 * warps : 1;  // here every lane says that it is done
+    const long long fresh[4] = {0, count, 0, count};
+    memcpy(ring_words[i], fresh, sizeof fresh);
+  }
+}
+inline_ void step_of(long long* w) {
+  if (w[1] || w[2]) return;
+  w[0] ^= 1;
+  w[1] = w[3];
+}
+inline_ void wait_for_phase(u64* word, u32 phase) {
+  while (word_of(word)[0] == (long long)phase) yield_();
+}
+inline_ void buffer_expects(u64* word, u32 bytes) {
+  long long* w = word_of(word);
+  w[2] += bytes;
+  --w[1];
+  step_of(w);
+}
+inline_ void buffer_is_free(u64* word) {
+  long long* w = word_of(word);
+  --w[1];
+  step_of(w);
+}
+inline_ void room_for_boxes_0() { __syncwarp(); }
+inline_ void room_for_boxes_1() { __syncwarp(); }
+inline_ void move_box(char* near, const Map& map, const long long* at, bool load) {
+  long long total = 1, place[5] = {0};
+  for (int i = 0; i < map.axes; ++i) total *= map.box[i];
+  for (long long n = 0; n < total; ++n) {
+    long long rest = n, offset = 0;
+    bool inside = true;
+    for (int i = 0; i < map.axes; ++i) {
+      const long long c = at[i] + rest % map.box[i];
+      rest /= map.box[i];
+      inside = inside && c >= 0 && c < map.sizes[i];
+      offset += c * map.strides[i];
+    }
+    const long long byte = n * map.itemsize, row = byte / 128;
+    char* p = near + row * 128 + ((byte % 128 / 16) ^ (row % 8)) * 16 + byte % 16;
+    char* q = (char*)map.memory + offset;
+    if (load && inside) memcpy(p, q, map.itemsize);
+    else if (load) memset(p, 0, map.itemsize);
+    else if (inside) memcpy(q, p, map.itemsize);
+  }
+}
+"""
+
+
+def boxes(axes: int) -> str:
+    """What moves boxes with so many axes."""
+    parameters = ", ".join(f"int c{i}" for i in range(axes))
+    at = ", ".join(f"c{i}" for i in range(axes))
+    return f"""inline_ void copy_box(void* to, const Map& map, u64* word, {parameters}) {{
+  const long long at[] = {{{at}}};
+  if ((u64)to % 1024) abort();
+  move_box((char*)to, map, at, true);
+  long long bytes = map.itemsize;
+  for (int i = 0; i < map.axes; ++i) bytes *= map.box[i];
+  word_of(word)[2] -= bytes;
+  step_of(word_of(word));
+}}
+inline_ void store_box(const void* from, const Map& map, {parameters}) {{
+  __syncwarp();
+  const long long at[] = {{{at}}};
+  if (threadIdx.x % 32 == 0) move_box((char*)from, map, at, false);
+  __syncwarp();
+}}"""
+
+
 RUN = r"""
 static void** arguments;
 static long long* numbers;
@@ -160,6 +256,8 @@ extern "C" int run(void** pointers, long long* words, u32 grid, u32 threads) {
   numbers = words;
   for (u32 block = 0; block < grid; ++block) {
     memset(shared, 0xff, sizeof shared);
+    memset(warp_count, 0, sizeof warp_count);
+    long long turns = 0;
     for (u32 i = 0; i < threads; ++i) {
       finished[i] = false;
       waited[i] = 0;
@@ -176,9 +274,13 @@ extern "C" int run(void** pointers, long long* words, u32 grid, u32 threads) {
         blockIdx.x = block;
         swapcontext(&scheduler, &fibers[i]);
       }
-      for (u32 i = 1; i < threads; ++i)
-        if (finished[i] != finished[0] || waited[i] != waited[0]) return 1;
-      going = !finished[0];
+      going = false;
+      for (u32 i = 0; i < threads; ++i) {
+        // Lanes with a program of their own wait for no others, once they have begun.
+        if (!ROLES && (finished[i] != finished[0] || waited[i] != waited[0])) return 1;
+        going = going || !finished[i];
+      }
+      if (++turns > 10000000) return 2;
     }
   }
   return 0;
@@ -190,8 +292,17 @@ def source(program: LinearProgram) -> str:
     """C++ of a kernel with what runs it."""
     pointers = [f"({storage_type(p.dtype)}*)arguments[{i}]" for i, p in enumerate(program.params)]
     numbers = [f"numbers[{i}]" for i in range(len(program.variables))]
-    call = f"{program.name}({', '.join(pointers + numbers)})"
-    return cuda.render(program, SM_90, BASICS, (UNITS, multiply)) + RUN.replace("KERNEL", call)
+    slots = [p.arg.slot for p in program.params]
+    maps = [
+        f"Map{{(const char*)arguments[{slots.index(b.slot)}], {b.dtype.itemsize}, {len(b.arg.sizes)}, "
+        + ", ".join("{" + ", ".join(map(str, row)) + "}" for row in (
+            b.arg.sizes, [s * b.dtype.itemsize for s in b.arg.strides], b.arg.box))
+        + "}"
+        for b in cuda.boxes_of(program)
+    ]  # fmt: skip
+    call = f"{program.name}({', '.join(pointers + numbers + maps)})"
+    run = RUN.replace("KERNEL", call).replace("ROLES", str(int(bool(maps))))
+    return cuda.render(program, SM_90, BASICS, (UNITS, multiply, RING, boxes)) + run
 
 
 @cache
@@ -213,6 +324,7 @@ def run_program(program: LinearProgram, arrays: Sequence[np.ndarray], values: Se
     pointers = (ctypes.c_void_p * max(1, len(arrays)))(*[a.ctypes.data for a in arrays])
     numbers = (ctypes.c_longlong * max(1, len(values)))(*values)
     wrong = _library(source(program))(pointers, numbers, program.grid, program.threads)
+    assert wrong != 2, "lanes of a block wait forever"
     assert not wrong, "lanes of a block waited at different places"
 
 

@@ -57,6 +57,7 @@ TENSOR: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "a @ b.T, odd": (_narrow(lambda a, b: a @ b.T), [(100, 136), (200, 136)]),
     "a.T @ b": (_narrow(lambda a, b: a.T @ b), [(128, 128), (128, 136)]),
     "a.T @ b.T": (_narrow(lambda a, b: a.T @ b.T), [(128, 128), (128, 128)]),
+    "columns of odd size": (_narrow(lambda a, b: a @ b), [(72, 200), (200, 328)]),
     "several, with a tail": (_narrow(lambda a, b, c: (a @ b + c).relu()), [(2, 130, 136), (2, 136, 72), (72,)]),
 }
 SLOW: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {

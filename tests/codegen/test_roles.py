@@ -1,0 +1,108 @@
+"""Products whose factors the copy engine brings: boxes, who begins copies, the order of blocks, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gradlet import Tensor, dtypes
+from gradlet.codegen.pipeline import lower
+from gradlet.graph.node import UOp
+from gradlet.graph.program import LinearProgram
+from gradlet.graph.spec import check_program
+from gradlet.ops.op import AxisKind, BoxArg, KernelArg, Op, Opt, OptKind, RingArg, StageDetail, TileOrderDetail
+from gradlet.optimize import blocks
+from gradlet.optimize.actions import language as actions
+from gradlet.optimize.analysis import KernelFacts
+from gradlet.render.cuda import boxes_of, render, shared_bytes
+from gradlet.target.target import SM_90
+
+D = "NULL:sm_90"
+
+
+def factor(rows: int, columns: int) -> Tensor:
+    return Tensor.empty(rows, columns, device=D, dtype=dtypes.bfloat16)
+
+
+def kernel(value: Tensor) -> UOp:
+    (call,) = value.schedule().calls
+    return call.ast  # type: ignore[no-any-return]
+
+
+def count(found: LinearProgram, op: Op) -> int:
+    return sum(n.op is op for n in found.uops)
+
+
+def test_one_warp_begins_copies_and_the_others_multiply() -> None:
+    found = lower(kernel(factor(4096, 4096) @ factor(4096, 4096)), SM_90)
+    check_program(found)
+    assert (found.grid, found.threads) == (132, 256 + 32)
+    assert [n.arg for n in found.uops if n.op is Op.RING] == [RingArg(4, (128 + 256) * 128, 8)]
+    # The rows of the first factor are one box, 256 columns of the second four; every warp stores four of 16 rows.
+    assert (count(found, Op.COPY_BOX), count(found, Op.STORE_BOX), count(found, Op.WGMMA)) == (5, 4, 1)
+    assert shared_bytes(found) == 4 * (128 + 256) * 128 + 8 * 2 * 2048 + 4 * 16 <= SM_90.shared_bytes
+    roles = [n for n in found.uops if n.op is Op.RANGE and n.arg.kind is AxisKind.ROLE]
+    assert [n.src[0].arg for n in roles] == [1, 256]
+    assert not any(n.op in (Op.BARRIER, Op.COPY_ASYNC, Op.SHUFFLE) for n in found.uops[: found.uops.index(roles[1])])
+    text = render(found, SM_90)
+    assert text.count("const __grid_constant__ Map m") == 3 and "wgmma.mma_async" in text
+
+
+def test_boxes_end_where_their_operands_do() -> None:
+    found = lower(kernel(factor(1000, 520) @ factor(1032, 520).T), SM_90)
+    first, second, result = (box.arg for box in boxes_of(found))
+    assert first == BoxArg((520, 1000), (1, 520), (64, 128))
+    assert second == BoxArg((520, 1032), (1, 520), (64, 128))
+    assert result == BoxArg((1032, 1000), (1, 1032), (64, 16))
+
+
+def test_several_products_have_boxes_with_an_axis_more() -> None:
+    many = Tensor.empty(3, 200, 136, device=D, dtype=dtypes.bfloat16)
+    other = Tensor.empty(3, 136, 256, device=D, dtype=dtypes.bfloat16)
+    found = lower(kernel((many @ other).relu()), SM_90)
+    first, second, result = (box.arg for box in boxes_of(found))
+    assert first.sizes == (136, 200, 3) and first.box == (64, 128, 1)
+    assert second.sizes[0] == 256 and second.box[:2] == (64, 64)
+    assert result.sizes == (256, 200, 3) and result.box == (64, 16, 1)
+
+
+def test_blocks_are_walked_in_groups_the_last_one_smaller() -> None:
+    found = lower(kernel(factor(5000, 512) @ factor(512, 4096)), SM_90)
+    walks = [n for n in found.uops if n.op is Op.RANGE and n.arg.kind is AxisKind.WALK]
+    wide = next(n.arg.columns for n in found.uops if n.op is Op.WGMMA)
+    assert {n.src[0].arg for n in walks} == {40 * (4096 // wide)}
+    orders = [o for o in found.opts if o.kind is OptKind.TILE_ORDER]
+    assert [o.amount for o in orders] == [8]
+
+
+def test_the_words_are_refused_with_reasons() -> None:
+    ast = kernel(factor(256, 512) @ factor(512, 512))
+    opts = blocks.tensor_tile(KernelFacts(ast), SM_90) or []
+    stages = [o for o in opts if o.kind is OptKind.STAGE]
+    before = opts[: opts.index(stages[0])]
+    assert all(isinstance(o.detail, StageDetail) and o.detail.engine for o in stages)
+    specialize = next(o for o in opts if o.kind is OptKind.SPECIALIZE)
+    for wrong, text in (
+        ([*before, *stages, specialize], "choose TENSORIZE before"),
+        ([*opts, Opt(OptKind.PERSISTENT, stages[0].axis, 132)], "a range of workgroups"),
+        ([*opts, Opt(OptKind.TILE_ORDER, 0, 8)], "along"),
+        ([*opts, Opt(OptKind.TILE_ORDER, 0, 8, detail=TileOrderDetail(0))], "two different ranges"),
+        ([*opts, Opt(OptKind.EPILOGUE, 0, 1)], "is not stored once"),
+    ):
+        with pytest.raises(Exception, match=text):
+            actions.apply(ast, wrong, SM_90)
+    with pytest.raises(Exception, match="needs SPECIALIZE"):
+        rest = tuple(o for o in opts if o.kind is not OptKind.SPECIALIZE)
+        lower(ast.replace(arg=KernelArg(ast.arg.name, rest)), SM_90)
+    with pytest.raises(Exception, match="no copy engine"):
+        actions.apply(ast, opts, replace(SM_90, copy_engine=False))
+
+
+def test_rows_that_are_no_multiple_of_16_bytes_apart_are_no_box() -> None:
+    ast = kernel(factor(256, 512) @ factor(512, 512))
+    odd = kernel(factor(256, 516)[:, :512] @ factor(512, 512))
+    opts = blocks.tensor_tile(KernelFacts(ast), SM_90) or []
+    with pytest.raises(Exception, match="no multiple of 16"):
+        actions.apply(odd, opts, SM_90)
+    assert not count(lower(odd, SM_90), Op.BOX)
