@@ -26,6 +26,8 @@ COMMANDS: dict[str, Command] = {
     "passes": Command("the compiler's pass lists, in the order they run"),
     "schedule": Command("run a script and print its schedules: launches, prices, and why neighbours are not merged"),
     "flame": Command("run a script and draw where Python's time goes, function by function"),
+    "export": Command("write a jitted function of a module as a file that runs without tracing, or as C"),
+    "run": Command("run a file that export wrote on arrays of numpy"),
     "cache": Command("the kernel cache on disk: statistics, clear"),
     "onnx": Command("run, describe or time an ONNX model", False),
     "bench": Command("how to measure gradlet beside torch and tinygrad"),

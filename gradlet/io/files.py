@@ -23,12 +23,12 @@ def path_text(path: str | os.PathLike[str]) -> str:
     return os.fspath(path)
 
 
-def host_tensor(memory: Any, dtype: DType) -> Tensor:
-    """All elements in a part of host memory, on the default device; on the CPU they are that memory itself."""
+def host_tensor(memory: Any, dtype: DType, device: str | None = None) -> Tensor:
+    """All elements in a part of host memory, on a device, else the default one; on the CPU they are that memory."""
     size = memoryview(memory).nbytes // dtype.itemsize
     node = new_buffer_node("CPU", dtype, size)
     bind(node, Buffer.over("CPU", dtype, size, memory))
-    return Tensor.of_node(node).to(Device.DEFAULT)
+    return Tensor.of_node(node).to(device or Device.DEFAULT)
 
 
 def short(value: Any) -> str:

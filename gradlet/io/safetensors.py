@@ -5,14 +5,16 @@ A file is 8 bytes (header length, little-endian), a JSON header {name: {dtype, s
 
 from __future__ import annotations
 
+import io
 import json
 import mmap
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from errno import EISDIR, ENOENT
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, BinaryIO, Final, NamedTuple, NoReturn
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError, FileFormatError
@@ -20,6 +22,7 @@ from gradlet.engine.execute import base_buffer
 from gradlet.io.files import host_tensor, path_text, short
 from gradlet.ops.op import Op
 from gradlet.runtime.buffer import buffer_of
+from gradlet.runtime.device import Device
 from gradlet.tensor.tensor import Tensor
 
 MAX_HEADER: Final = 100_000_000  # bytes; the format's own limit
@@ -86,8 +89,23 @@ def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     with open(path_text(path), "rb") as file:
         header = read_header(file, str(path))
         mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
-    data = mapped[header.data_start :]
-    return {entry.name: _tensor(entry, data[entry.begin : entry.end]) for entry in header.entries}
+    return _tensors(header, mapped, Device.DEFAULT)
+
+
+def load_from(content: memoryview, path: str) -> dict[str, Tensor]:
+    """The tensors of a file that is in memory, which they share. `path` is for messages.
+
+    Raises:
+        FileFormatError: as for `load`.
+    """
+    head = 8 + int.from_bytes(content[:8], "little")
+    with io.BytesIO(content[: min(head, 8 + MAX_HEADER)]) as file:
+        return _tensors(read_header(file, path, content.nbytes), content, "CPU")
+
+
+def _tensors(header: Header, content: memoryview, device: str) -> dict[str, Tensor]:
+    data = content[header.data_start :]
+    return {entry.name: _tensor(entry, data[entry.begin : entry.end], device) for entry in header.entries}
 
 
 def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -109,7 +127,15 @@ def save(
         ArgumentError: a name, value or metadata that the format cannot hold.
         OSError: the file cannot be written; nothing is left behind.
     """
-    path = path_text(path)
+    write_file(path_text(path), encoded(tensors, metadata))
+
+
+def encoded(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> list[bytes | memoryview]:
+    """The content of a file with these tensors, piece by piece.
+
+    Raises:
+        ArgumentError: as for `save`.
+    """
     _check_arguments(tensors, metadata)
     dense = {name: tensor if _is_dense(tensor) else tensor.contiguous() for name, tensor in tensors.items()}
     if dense:
@@ -127,18 +153,18 @@ def save(
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     if len(text) > MAX_HEADER:
         raise ArgumentError(f"tensors: the header would take {len(text)} bytes, the format allows {MAX_HEADER}")
-    _replace_file(path, [len(text).to_bytes(8, "little"), text], [dense[name] for name in order])
+    return [len(text).to_bytes(8, "little"), text, *[_memory(dense[name]) for name in order]]
 
 
 # reading
-def read_header(file: Any, path: str) -> Header:
-    """Read and check the header of an open binary file.
+def read_header(file: Any, path: str, size: int | None = None) -> Header:
+    """Read and check the header of an open binary file; `size` is that of the file where only its header is there.
 
     Raises:
         FileFormatError: naming the file, the tensor and the problem.
     """
     file.seek(0, os.SEEK_END)
-    size = file.tell()
+    size = file.tell() if size is None else size
     file.seek(0)
     prefix = file.read(8)
     if len(prefix) < 8:
@@ -241,8 +267,8 @@ def _check_layout(entries: Sequence[Entry], data_size: int, path: str) -> None:
         raise FileFormatError(f"{path}: {data_size - reached} bytes after the last tensor belong to none")
 
 
-def _tensor(entry: Entry, data: memoryview) -> Tensor:
-    return host_tensor(data, entry.dtype).reshape(*entry.shape)
+def _tensor(entry: Entry, data: memoryview, device: str) -> Tensor:
+    return host_tensor(data, entry.dtype, device).reshape(*entry.shape)
 
 
 # writing
@@ -264,7 +290,24 @@ def _check_arguments(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] 
             raise ArgumentError(f"metadata[{name!r}]: the format holds text only; convert it with str()")
 
 
-def _replace_file(path: str | os.PathLike[str], head: Sequence[bytes], tensors: Sequence[Tensor]) -> None:
+def write_file(path: str | os.PathLike[str], pieces: Iterable[bytes | memoryview]) -> None:
+    """Write a file that appears complete or not at all.
+
+    Raises:
+        OSError: it cannot be written; nothing is left behind.
+    """
+    with replacing(path) as file:
+        for piece in pieces:
+            file.write(piece)
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A new file that takes the place of `path` at the end of the block, and is gone if that raises.
+
+    Raises:
+        OSError: it cannot be written; nothing is left behind.
+    """
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise IsADirectoryError(EISDIR, "is a folder, not a file to write", str(target))
@@ -273,10 +316,7 @@ def _replace_file(path: str | os.PathLike[str], head: Sequence[bytes], tensors: 
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
         with open(temporary, "xb") as file:
-            for part in head:
-                file.write(part)
-            for tensor in tensors:
-                file.write(_memory(tensor))
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from importlib import import_module
+from math import prod
+from typing import Any, Final, NamedTuple
 from weakref import ref
 
 from gradlet.base import settings
@@ -52,6 +55,17 @@ MAX_FAST = 4  # captures among which calls may alternate and be short
 
 # One call at a time: a capture looks at all tensors, and a replay at those that it overwrites.
 _one_at_a_time: Final = threading.RLock()
+
+
+class Traced(NamedTuple):
+    """What one run of a function gave: its capture, and whether a replay of that would do the same."""
+
+    capture: Capture
+    results: Results
+    made: list[Tensor]
+    changes: list[Change]
+    unclear: list[str]
+    is_settled: bool
 
 
 class jit:
@@ -142,6 +156,18 @@ class jit:
         self._fast.clear()
         self._latest = self._last_key = self._guards = None
         self.calls = 0
+
+    def export(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
+        """Write the function as a file that runs without tracing it: `gradlet run`, `gradlet.io.program.load`.
+
+        It is traced with these arguments, of which tensors give shapes and types, and numbers count as they are. The
+        call is undone: weights, state and random numbers stay what they are, and the file begins with them.
+
+        Raises:
+            JitError: the function cannot be captured, or does something that a file cannot hold.
+            OSError: the file cannot be written.
+        """
+        import_module("gradlet.io.program").export(self, path, args, kwargs)
 
     @property
     def kernels(self) -> list[jitreport.ReplayedKernel]:
@@ -244,17 +270,25 @@ class jit:
         forms = tuple([(path, *_form(tensor)) for path, tensor in guards.by_path.items()])
         return (tuple(arguments.values), tuple(views), guards.key, bool(Tensor.training), forms)
 
-    def _may_capture(self, key: tuple[Any, ...], guards: Guards, reason: str) -> str:
-        """Why this call is captured.
+    def _refuse_large(self, guards: Guards) -> None:
+        """Look at nothing that cannot be compared at every call.
 
         Raises:
-            JitError: it was too often, or something could change unnoticed.
+            JitError: there is something.
         """
         if guards.large:
             raise JitError(
                 f"{self._name()} reads the array {guards.large[0]}, which is too large to compare at every call; make "
                 "it a Tensor outside, or take the numbers that are needed before"
             )
+
+    def _may_capture(self, key: tuple[Any, ...], guards: Guards, reason: str) -> str:
+        """Why this call is captured.
+
+        Raises:
+            JitError: it was too often, or something could change unnoticed.
+        """
+        self._refuse_large(guards)
         if key not in self.captures and len(self.captures) >= MAX_CAPTURES:
             moving = jitreport.moving(self.captures, self._last_key, key)
             raise JitError(
@@ -285,6 +319,32 @@ class jit:
     def _capture(
         self, key: tuple[Any, ...], arguments: Arguments, guards: Guards, args: Any, kwargs: Any, reason: str
     ) -> Any:
+        traced = self._trace(arguments, guards, args, kwargs, reason)
+        capture, unclear = traced.capture, traced.unclear
+        if unclear or not traced.is_settled or (capture.leftovers and key not in self._tried):
+            # Tensors that got their first memory inside, or were made inside and live on (gradients, lazily made
+            # state): they are known at the next call, capture then.
+            self._tried[key] = (
+                f"the call changes {unclear[0]}, and not to tensors or plain values in lists, tuples and dicts"
+                if unclear
+                else "the first capture left tensors behind that later calls use"
+            )
+            self.captures.pop(key, None)
+        else:
+            self.captures[key] = capture
+            if settings.DEBUG >= 1:
+                print(f"{self._name()} captured: {capture.kernels} kernels, {memory_line(capture.program.memory)}")
+        self._fast.clear()
+        if traced.changes or unclear:
+            self._guards = None
+        self._latest, self._last_key = capture, key
+        self._history = [*self._history[-99:], f"call {self.calls}: {reason}"]
+        return traced.results.build(traced.made)
+
+    def _trace(
+        self, arguments: Arguments, guards: Guards, args: Any, kwargs: Any, reason: str, undo: bool = False
+    ) -> Traced:
+        """Run the function once and describe what ran. `undo`: all is as it was afterwards, and results are dense."""
         first_new = _mark()
         before = Snapshot()
         generators = [(name, g, reachable.generator_state(g)) for name, g in guards.generators]
@@ -303,11 +363,12 @@ class jit:
             results = Results(result, lambda t: id(t) in closed_over)
             changes, unclear, moved = self._changes(guards, held)
             puts = _puts(changes, moved, results, arguments, found)
-            recorder.saves = False  # what can still fail is the compiler
+            recorder.saves = undo  # what can still fail is the compiler
             gradients = [b for b in before.new_gradients() if b.tensor.grad.has_value]
             _realize_all([*results.tensors, *written, *[b.tensor.grad for b in gradients]])
             made = _detach_results(results.tensors, first_new)
-
+            if undo:
+                made = [tensor if _is_dense(tensor) else tensor.contiguous().realize() for tensor in made]
         except BaseException:
             execute.set_recorder(None)
             before.restore(recorder)
@@ -317,30 +378,17 @@ class jit:
         finally:
             execute.set_recorder(None)
         if held is not None and puts.all:
-            self._put(guards, held, puts, made, arguments)
+            if not undo:
+                self._put(guards, held, puts, made, arguments)
             puts.is_steady = Guards(*_roots_of(self.function)).key == guards.key
         settled = all(base_and_chain(before.tensors[id(t)].uop)[0].op is Op.BUFFER for t in written)
         capture = self._describe(recorder, before, arguments, found, results, made, gradients, puts, reason)
+        if undo:
+            before.restore(recorder)
+            if held is not None:
+                self._put_back(guards, held)
         before.tensors.clear()
-        if unclear or not settled or not capture.is_tracked or (capture.leftovers and key not in self._tried):
-            # Tensors that got their first memory inside, or were made inside and live on (gradients, lazily made
-            # state): they are known at the next call, capture then.
-            self._tried[key] = (
-                f"the call changes {unclear[0]}, and not to tensors or plain values in lists, tuples and dicts"
-                if unclear
-                else "the first capture left tensors behind that later calls use"
-            )
-            self.captures.pop(key, None)
-        else:
-            self.captures[key] = capture
-            if settings.DEBUG >= 1:
-                print(f"{self._name()} captured: {capture.kernels} kernels, {memory_line(capture.program.memory)}")
-        self._fast.clear()
-        if changes or unclear:
-            self._guards = None
-        self._latest, self._last_key = capture, key
-        self._history = [*self._history[-99:], f"call {self.calls}: {reason}"]
-        return results.build(made)
+        return Traced(capture, results, made, changes, unclear, settled and capture.is_tracked)
 
     def _describe(
         self, recorder: execute.Recorder, before: Snapshot, arguments: Arguments, found: Mapping[str, Tensor],
@@ -590,6 +638,12 @@ def _refuse_written_views(changed: Sequence[Tensor], arguments: Arguments) -> No
                 f"argument {path} is a view of another tensor and is written inside the jitted function; pass the "
                 "whole tensor, or a clone() of the view"
             )
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether a computed tensor is all of its memory, in order."""
+    base, chain = base_and_chain(tensor.uop)
+    return all(step[0] in (Op.RESHAPE, Op.LIMIT) for step in chain) and prod(tensor.uop.shape) == base.arg.size
 
 
 def _detach_results(results: Sequence[Tensor], first_new: int) -> list[Tensor]:

@@ -119,7 +119,38 @@ def keeping_what_is_made() -> None:
         step(memory())
 
 
+def exporting(function: Any) -> Any:
+    return lambda: jit(function).export("never written", memory())
+
+
+def first_gradient() -> Any:
+    weight = memory()
+
+    def step(x: Tensor) -> Tensor:
+        loss = (weight * x).sum()
+        loss.backward()
+        return loss
+
+    return step
+
+
+def growing_list() -> Any:
+    kept: list[Tensor] = []
+
+    def step(x: Tensor) -> Tensor:
+        kept.append(x * 2)
+        return x + len(kept)
+
+    return step
+
+
 MISTAKES: list[Row] = [
+    (exporting(first_gradient()), JitError, "makes tensors at its first call .*: call it before it is exported"),
+    (
+        exporting(growing_list()),
+        JitError,
+        "changes kept, and not to tensors in lists, .*: what a program keeps are ten",
+    ),
     (lambda: jit(rows), JitError, "returns its results, not a generator; return a list of tensors"),
     (lambda: Slotted().step(memory()), JitError, "a method of Slotted, which has __slots__ .*; add '__weakref__' to"),
     (lambda: twice(around([1])), JitError, "argument .* contains itself; pass tensors in lists, tuples and dicts"),

@@ -35,6 +35,7 @@ _SYMBOLS, _STRINGS_OF_ALL, _RELOCATIONS, _NO_BITS, _RELOCATIONS_WITHOUT_ADDENDS 
 _WRITTEN, _IN_MEMORY, _OF_THREAD = 1, 2, 0x400
 _UNDEFINED, _RESERVED = 0, 0xFF00
 _GLOBAL, _FUNCTION = 1, 2
+_ALIGN: Final = 64  # bytes; a line of the cache, and the widest vector that code may read
 _ADDRESS, _DISTANCES = 1, (2, 4)  # R_X86_64_64; R_X86_64_PC32 and R_X86_64_PLT32
 _WRITTEN_BY_LINKER: Final = b".data.rel.ro"
 
@@ -75,20 +76,14 @@ def image_of(code: bytes, others: Mapping[str, bytes] = MappingProxyType({})) ->
             (outside[name.encode()],) = other.functions().values()
         for one in (first, *rest):
             one.relocate(outside)
-        return _packed(first.functions(), words, image)
+        functions = {name.decode(): place for name, place in first.functions().items()}
+        return put_together(Parts(functions, words, bytes(image)))
     except _UnfitError:
         return None
 
 
 def _is_elf(code: bytes) -> bool:
     return code.startswith(_ELF) and struct.unpack_from("<H", code, 18)[0] == _X86_64
-
-
-def _packed(functions: Mapping[bytes, int], words: Sequence[tuple[int, int]], image: bytearray) -> bytes:
-    names = b"".join(name + b"\0" for name in functions)
-    header = _HEADER.pack(MAGIC, len(names), len(functions), len(words), len(image))
-    offsets = struct.pack(f"<{len(functions)}I", *functions.values())
-    return header + names + offsets + b"".join(_WORD.pack(*word) for word in words) + bytes(image)
 
 
 class _Object:
@@ -161,6 +156,57 @@ class _Object:
                 raise _UnfitError
 
 
+class Parts(NamedTuple):
+    """An image taken apart: where each function begins, words that hold an address as (place, offset), the code."""
+
+    functions: dict[str, int]
+    words: list[tuple[int, int]]
+    code: bytes
+
+
+def take_apart(image: bytes) -> Parts:
+    """The parts of an image.
+
+    Raises:
+        RenderError: it is damaged.
+    """
+    try:
+        magic, name_bytes, functions, words, size = _HEADER.unpack_from(image)
+        start = _HEADER.size + name_bytes
+        names = image[_HEADER.size : start].decode().split("\0")[:-1]
+        offsets = struct.unpack_from(f"<{functions}I", image, start)
+        start += 4 * functions
+        begin = start + _WORD.size * words
+        if magic != MAGIC or len(names) != functions or len(image) != begin + size:
+            raise RenderError("a kernel's image is damaged")
+    except (struct.error, UnicodeDecodeError):
+        raise RenderError("a kernel's image is damaged") from None
+    return Parts(dict(zip(names, offsets, strict=True)), list(_WORD.iter_unpack(image[start:begin])), image[begin:])
+
+
+def put_together(parts: Parts) -> bytes:
+    """The image of these parts."""
+    names = b"".join(name.encode() + b"\0" for name in parts.functions)
+    header = _HEADER.pack(MAGIC, len(names), len(parts.functions), len(parts.words), len(parts.code))
+    offsets = struct.pack(f"<{len(parts.functions)}I", *parts.functions.values())
+    return header + names + offsets + b"".join([_WORD.pack(*word) for word in parts.words]) + parts.code
+
+
+def joined(images: Sequence[bytes]) -> Parts:
+    """Several images as one; function `f` of image number 3 is called `3:f`."""
+    functions: dict[str, int] = {}
+    words: list[tuple[int, int]] = []
+    code = bytearray()
+    for number, image in enumerate(images):
+        parts = take_apart(image)
+        code += bytes(-len(code) % _ALIGN)
+        begin = len(code)
+        functions.update({f"{number}:{name}": begin + offset for name, offset in parts.functions.items()})
+        words += [(begin + place, begin + offset) for place, offset in parts.words]
+        code += parts.code
+    return Parts(functions, words, bytes(code))
+
+
 @cache
 def is_supported() -> bool:
     """Whether this system lets a process make memory executable by the calls that POSIX has for it."""
@@ -187,18 +233,8 @@ class Mapped:
         Raises:
             RenderError: it is damaged, or the system gives no memory or allows no code in it.
         """
-        try:
-            magic, name_bytes, functions, words, size = _HEADER.unpack_from(image)
-            start = _HEADER.size + name_bytes
-            names = image[_HEADER.size : start].decode().split("\0")[:-1]
-            offsets = struct.unpack_from(f"<{functions}I", image, start)
-            start += 4 * functions
-            begin = start + _WORD.size * words
-            if magic != MAGIC or len(names) != functions or len(image) != begin + size:
-                raise RenderError("a kernel's image is damaged")
-        except (struct.error, UnicodeDecodeError):
-            raise RenderError("a kernel's image is damaged") from None
-        code = image[begin:]
+        functions, words, code = take_apart(image)
+        size = len(code)
         map_memory, protect, self._unmap = _calls()
         self._bytes = size
         writable = mmap.PROT_READ | mmap.PROT_WRITE
@@ -209,7 +245,7 @@ class Mapped:
         self.address = int(address)
         if words:
             placed = bytearray(code)
-            for place, offset in _WORD.iter_unpack(image[start:begin]):
+            for place, offset in words:
                 struct.pack_into("<Q", placed, place, self.address + offset)
             code = bytes(placed)
         ctypes.memmove(self.address, code, size)
@@ -217,7 +253,7 @@ class Mapped:
             reason = os.strerror(ctypes.get_errno())
             self.unmap()
             raise RenderError(f"this system lets no process run code that it has made: {reason}")
-        self.addresses = {name: self.address + offset for name, offset in zip(names, offsets, strict=True)}
+        self.addresses = {name: self.address + offset for name, offset in functions.items()}
 
     def keep_forever(self) -> None:
         """Never give the memory back."""
