@@ -10,6 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from gradlet.base.errors import DTypeError, ShapeError
+from gradlet.ops import varying
 from gradlet.ops.arguments import (
     axis_number,
     axis_numbers,
@@ -185,6 +186,8 @@ class MovementMixin:
         [3, 2, 1]
         """
         axes = axis_numbers(integers(axis, "flip"), len(self.shape), "flip")
+        for unknown in [a for a in axes if has_size([self.shape[a]])]:
+            return varying.flip(self.flip([a for a in axes if a != unknown]), unknown)  # type: ignore[no-any-return]
         axes = tuple([a for a in axes if self.shape[a] > 1])
         return self.move(Op.FLIP, AxesArg(axes)) if axes else self
 

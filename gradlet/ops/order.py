@@ -6,7 +6,8 @@ from typing import Any, Final, Self
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError
-from gradlet.ops.arguments import axis_number, integer
+from gradlet.ops import varying
+from gradlet.ops.arguments import axis_number, has_size, integer
 from gradlet.ops.coordinates import CoordinatesMixin
 from gradlet.ops.reduce import position_type
 
@@ -65,6 +66,10 @@ class OrderMixin(CoordinatesMixin):
         axis = axis_number(dim, self.ndim, "sort")
         if self.ndim == 0:
             return self.as_value(), self.constant_like(0, dtype=position_type(1))
+        size = self.shape[axis]
+        if has_size([size]):
+            values, places = varying.filled(self, axis, not descending).sort(axis, descending)
+            return varying.limited(values, axis, size), varying.limited(places, axis, size)
         return self._picked(axis, self._places(axis, descending, None))
 
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Self:
@@ -102,6 +107,8 @@ class OrderMixin(CoordinatesMixin):
             raise ArgumentError(f"topk: k is {k}, but axis {axis} has {size} elements")
         if not self.ndim:
             return self.sort()
+        if has_size([size]):
+            return varying.filled(self, axis, not largest).topk(k, axis, largest)  # type: ignore[no-any-return]
         return self._picked(axis, self._places(axis, largest, k))
 
     def _picked(self, axis: int, places: Self) -> tuple[Self, Self]:

@@ -8,6 +8,7 @@ from typing import Any, Final, Self, TypeVar
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError, DTypeError, IndexingError, ShapeError
+from gradlet.ops import varying
 from gradlet.ops.arguments import axis_number, has_size, integer, integers, pairs, sizes
 from gradlet.ops.elementcount import element_count
 from gradlet.ops.math import MathMixin
@@ -137,6 +138,12 @@ class RearrangeMixin(MathMixin):
         pads = self._pads(padding)
         if mode not in PAD_MODES:
             raise ArgumentError(f"pad: mode {mode!r} is not one of {', '.join(PAD_MODES)}")
+        unknown = [a for a, (size, both) in enumerate(zip(self.shape, pads)) if any(both) and has_size([size, both[1]])]
+        if unknown and mode == "constant":
+            result = self
+            for axis in unknown:
+                result, pads[axis] = varying.pad(result, axis, *pads[axis], value), (0, 0)
+            return result.pad(pads, mode, value)
         if mode == "replicate":
             return self._replicated(pads)
         crop = [(max(0, -before), size - max(0, -after)) for size, (before, after) in zip(self.shape, pads)]
@@ -236,9 +243,8 @@ class RearrangeMixin(MathMixin):
         unknown = [a for a, (s, have) in enumerate(zip(wanted, self.shape)) if s is not None and has_size([have])]
         if unknown:
             if value != 0:
-                raise ArgumentError(
-                    "pad_to: an axis whose size is known only at launch is filled with 0, no other value"
-                )
+                ends = [(0, 0 if s is None else integers([s], "pad_to")[0] - h) for s, h in zip(wanted, self.shape)]
+                return self.pad(ends, value=value)
             return self.whole_axes(unknown).pad_to(wanted)
         if has_size(self.shape):
             grown = tuple([have if s is None else integers([s], "pad_to")[0] for s, have in zip(wanted, self.shape)])
@@ -326,6 +332,9 @@ class RearrangeMixin(MathMixin):
             if not self.ndim:
                 raise IndexingError("roll: a tensor without axes has no axis to shift along; leave dims out")
             size = self.shape[axis]
+            if has_size([size]):
+                result = varying.roll(result, axis, shift)
+                continue
             cut = size - shift % size if size else 0
             if 0 < cut < size:
                 result = result._box(axis, cut, size).cat(result._box(axis, 0, cut), dim=axis)
@@ -408,10 +417,7 @@ class RearrangeMixin(MathMixin):
         if not first:
             raise ShapeError("cat: tensors without axes cannot be joined; use stack")
         if len(parts) > 1 and has_size([p.shape[axis] for p in parts]):
-            raise ShapeError(
-                f"cat: a size on axis {axis} of {first} and the others is known only at launch, so that where the next "
-                "one begins is not fixed; write both into one tensor of fixed size instead, as in x[n : n + 4] = part"
-            )
+            return varying.join(parts, axis)  # type: ignore[no-any-return]
         parts = [p for p in parts if p.shape[axis]] or parts[:1]
         if len(parts) == 1:
             return parts[0].as_value()

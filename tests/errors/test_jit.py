@@ -106,6 +106,27 @@ def another_form_at_every_call() -> None:
         step(memory())
 
 
+def an_object_at_every_call() -> None:
+    """An attribute that is another object after every call."""
+
+    class Cell:
+        def __init__(self, h: Tensor) -> None:
+            self.h = h
+
+    class Network:
+        def __init__(self) -> None:
+            self.cell = Cell(memory())
+
+        @jit
+        def step(self, x: Tensor) -> Tensor:
+            self.cell = Cell(self.cell.h + x)
+            return self.cell.h * 1
+
+    network = Network()
+    for _ in range(MAX_CAPTURES + 2):
+        network.step(memory())
+
+
 def keeping_what_is_made() -> None:
     """A list that is longer at every call."""
     kept: list[Tensor] = []
@@ -163,7 +184,12 @@ MISTAKES: list[Row] = [
     (
         lambda: another_form_at_every_call(),
         JitError,
-        r"for the same arguments: .*; write to one tensor with a",
+        r"times and still meets new form of part: its shape, .*; make it a Tensor",
+    ),
+    (
+        lambda: an_object_at_every_call(),
+        JitError,
+        r"for the same arguments: the call changes self.cell, .*; write to o",
     ),
     (lambda: keeping_what_is_made(), JitError, r"times in a row and still meets new values of kept .*; make it a Tens"),
     (lambda: jit(3), JitError, "jit takes a function, not int; write @jit above a def"),

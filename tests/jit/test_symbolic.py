@@ -63,3 +63,38 @@ def test_one_variable_with_two_values_is_refused() -> None:
     both = jit(lambda a, b: a.sum() + b.sum())
     with pytest.raises(JitError, match="'n' is bound to 3 and to 4"):
         both(x[: N.bind(3)], x[: N.bind(4)])
+
+
+def test_a_cache_joined_with_a_new_row() -> None:
+    """Attention over the rows so far and the new one: one capture for all lengths."""
+    cache = Tensor.zeros(12, 5).contiguous()
+
+    @jit
+    def attend(row: Tensor, n: object) -> Tensor:
+        keys = cache[:n].cat(row.reshape(1, 5))
+        weights = (keys @ row).softmax(0)
+        cache[n] = row
+        return (weights.reshape(-1, 1) * keys).sum(0)
+
+    for n in range(8):
+        scores = X[: n + 1] @ X[n]
+        weights = np.exp(scores - scores.max())
+        wanted = (weights / weights.sum()) @ X[: n + 1]
+        found = attend(Tensor(X[n]), Variable("p", 0, 11).bind(n))
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5)
+    assert len(attend.captures) == 1
+
+
+def test_results_of_joined_and_padded_sizes() -> None:
+    x = Tensor(X)
+
+    @jit
+    def both(x: Tensor, n: object) -> tuple[Tensor, Tensor]:
+        part = x[:n]
+        return part.flip(0).cat(x[:2]), part.pad_to(12, 5)
+
+    kept = [(size, both(x, N.bind(size))) for size in SIZES]
+    for size, (joined, padded) in kept:
+        np.testing.assert_array_equal(joined.numpy(), np.concatenate([X[:size][::-1], X[:2]]))
+        np.testing.assert_array_equal(padded.numpy(), np.pad(X[:size], ((0, 12 - size), (0, 0))))
+    assert len(both.captures) == 1

@@ -277,17 +277,14 @@ def test_schedules_are_found_again_for_other_values(monkeypatch: pytest.MonkeyPa
         (lambda x, n: x[:n] + x, ShapeError, "add"),
         (lambda x, n: x[:n] + x[: Variable("m", 0, 12).bind(5)], ShapeError, "broadcast"),
         (lambda x, n: x[:n] + x[: N.bind(6)], ShapeError, "broadcast"),
-        (lambda x, n: x[:n].flip(0), ShapeError, "flip"),
-        (lambda x, n: x[:n].sort(0), ShapeError, "sort"),
         (lambda x, n: x[:n].T.reshape(-1), ShapeError, "reshape"),
         (lambda x, n: x[:n].reshape(6, 10), ShapeError, "reshape"),
-        (lambda x, n: x[:n].pad((0, 0, 1, 1)), ShapeError, "pad"),
+        (lambda x, n: x[:n].pad((0, 0, 1, 1), mode="reflect"), ShapeError, "pad"),
         (lambda x, n: x[:n][::2], IndexingError, "known only at launch"),
         (lambda x, n: x[:n][2:7], IndexingError, "known only at launch"),
         (lambda x, n: x[:n][3], ShapeError, "known only at launch"),
-        (lambda x, n: x[:n].roll(1, 0), ShapeError, "roll"),
         (lambda x, n: x[:n].split(2), ShapeError, "split"),
-        (lambda x, n: x[:n].cat(x), ShapeError, "cat"),
+        (lambda x, n: x[:n].cat(x, dim=1), ShapeError, "cat"),
         (lambda x, n: len(x[:n]), ShapeError, "known only at launch"),
         (lambda x, n: list(x[:n]), ShapeError, "known only at launch"),
         (lambda x, n: x[:n].item(), ShapeError, "item"),
@@ -336,3 +333,68 @@ def test_sizes_of_every_form(low: int, high: int, stop: Callable[[Any], Any], va
         if count:
             np.testing.assert_allclose(y.softmax(0).sum(0).numpy(), np.ones(5), rtol=1e-5)
             np.testing.assert_array_equal(y.max().item(), rows.max())
+
+
+Z = X.copy()
+Z[2, 1], Z[3, 0], Z[1, 0], Z[0, 2] = np.nan, np.inf, np.inf, -np.inf
+JOINED: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
+    (lambda a, b, x: a.cat(x[:1]), lambda a, b, x: np.concatenate([a, x[:1]])),
+    (lambda a, b, x: a.cat(b), lambda a, b, x: np.concatenate([a, b])),
+    (lambda a, b, x: x.cat(a, b), lambda a, b, x: np.concatenate([x, a, b])),
+    (lambda a, b, x: a.cat(x[:2], a), lambda a, b, x: np.concatenate([a, x[:2], a])),
+    (lambda a, b, x: a.T.cat(b.T, dim=1), lambda a, b, x: np.concatenate([a.T, b.T], 1)),
+    (lambda a, b, x: a.vstack(b), lambda a, b, x: np.concatenate([a, b])),
+    (lambda a, b, x: a.stack(a, dim=1), lambda a, b, x: np.stack([a, a], 1)),
+    (lambda a, b, x: a.pad(((1, 2), (0, 1))), lambda a, b, x: np.pad(a, ((1, 2), (0, 1)))),
+    (lambda a, b, x: a.pad(((2, 0), (0, 0)), value=7), lambda a, b, x: np.pad(a, ((2, 0), (0, 0)), constant_values=7)),
+    (lambda a, b, x: a.pad(((0, 12 - a.shape[0]), (0, 0))), lambda a, b, x: np.pad(a, ((0, 12 - len(a)), (0, 0)))),
+    (lambda a, b, x: a.pad_to(12, 5), lambda a, b, x: np.pad(a, ((0, 12 - len(a)), (0, 0)))),
+    (
+        lambda a, b, x: a.pad_to(14, 5, value=3),
+        lambda a, b, x: np.pad(a, ((0, 14 - len(a)), (0, 0)), constant_values=3),
+    ),
+    (lambda a, b, x: b.pad(((-1, 0), (0, 0))), lambda a, b, x: b[1:]),
+    (lambda a, b, x: b.pad(((1, -1), (0, 0))), lambda a, b, x: np.pad(b[:-1], ((1, 0), (0, 0)))),
+    (lambda a, b, x: a.flip(0), lambda a, b, x: a[::-1]),
+    (lambda a, b, x: a.flip(0, 1), lambda a, b, x: a[::-1, ::-1]),
+    (lambda a, b, x: a.roll(1, 0), lambda a, b, x: np.roll(a, 1, 0)),
+    (lambda a, b, x: a.roll(-4, 0), lambda a, b, x: np.roll(a, -4, 0)),
+    (lambda a, b, x: a.sort(0)[0], lambda a, b, x: np.sort(a, 0)),
+    (lambda a, b, x: a.argsort(0), lambda a, b, x: np.argsort(a, 0, kind="stable")),
+    (lambda a, b, x: (a > 0).sort(0, descending=True)[0], lambda a, b, x: np.sort(a > 0, 0)[::-1]),
+    (lambda a, b, x: (a * 4).floor().isnan().sort(0)[1], lambda a, b, x: np.argsort(np.isnan(a), 0, kind="stable")),
+    (lambda a, b, x: b.topk(1, 0, largest=False)[0], lambda a, b, x: np.sort(b, 0)[:1]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(JOINED)))
+def test_along_the_axis(number: int, device: str) -> None:
+    """Joined, padded, reversed and sorted along the axis itself: one kernel for all values."""
+    ours, wanted = JOINED[number]
+    x, kernels = Tensor(Z, device=device), set()
+    other = Variable("m", 1, 7)
+    for n, m in ((3, 2), (0, 7), (12, 1)):
+        got = ours(x[: N.bind(n)], x[: other.bind(m)], x)
+        want = wanted(Z[:n], Z[:m], Z)
+        if n == 3:
+            kernels.add(tuple(call.ast for call in got.schedule().calls))
+        np.testing.assert_array_equal(got.numpy(), want)
+        assert tuple(getattr(s, "value", s) for s in got.shape) == want.shape
+        if n == 12:
+            kernels.add(tuple(call.ast for call in ours(x[: N.bind(5)], x[: other.bind(4)], x).schedule().calls))
+    assert len(kernels) == 1
+
+
+def test_gradients_along_the_axis() -> None:
+    w, v = Tensor(X), Tensor(np.arange(65, dtype=np.float32).reshape(13, 5))
+    for n in (4, 0, 12):
+        part = w[: N.bind(n)]
+        wanted = np.zeros_like(X)
+        wanted[:n] = v.numpy()[:n]
+        wanted[5] += v.numpy()[n]
+        joined = (part.cat(w[5:6]).pad_to(13, 5) * v).sum().gradient(w)[0]
+        np.testing.assert_array_equal(joined.numpy(), wanted)
+        wanted = np.zeros_like(X)
+        wanted[:n] = v.numpy()[:n][::-1]
+        flipped = (part.flip(0).pad_to(13, 5) * v).sum().gradient(w)[0]
+        np.testing.assert_array_equal(flipped.numpy(), wanted)
