@@ -30,6 +30,7 @@ COMMANDS: dict[str, Command] = {
     "run": Command("run a file that export wrote on arrays of numpy"),
     "cache": Command("the kernel cache on disk: statistics, clear"),
     "onnx": Command("run, describe or time an ONNX model", False),
+    "llm": Command("chat with a language model in a GGUF file"),
     "bench": Command("how to measure gradlet beside torch and tinygrad"),
 }
 
