@@ -32,7 +32,9 @@ class LanguageModel:
         self._template: Template | None = None
         self._seen: list[int] = []
 
-    def generate(self, tokens: Sequence[int], sampling: Sampling | None = None, limit: int | None = None) -> Iterator[int]:
+    def generate(
+        self, tokens: Sequence[int], sampling: Sampling | None = None, limit: int | None = None
+    ) -> Iterator[int]:
         """Tokens that follow some others, until one that ends an answer, `limit` tokens, or no more room.
 
         Raises:

@@ -239,9 +239,8 @@ class Layer:
         self.attention_norm = norm("attn_norm") if before else None
         # Where norms stand only before, Hugging Face calls this one by its place behind attention.
         both = config.place == "both"
-        self.network_norm = norm("ffn_norm", *([] if both else ["post_attention_norm"])) if before else None
-        if self.parallel:
-            self.network_norm = None
+        own = before and not config.parallel
+        self.network_norm = norm("ffn_norm", *([] if both else ["post_attention_norm"])) if own else None
         self.attention_after = norm("post_attention_norm") if after else None
         self.network_after = norm("post_ffw_norm") if after else None
 

@@ -120,7 +120,11 @@ def from_gguf(metadata: Mapping[str, Any], where: str = "metadata") -> Tokenizer
         raise FileFormatError(f"{where}: tokenizers of kind {kind!r} are not known; known: gpt2, llama")
     for wanted, special in ((_CONTROL, True), (_USER, False)):
         # An added token keeps the number that its text has in the vocabulary.
-        added = [package.AddedToken(name, special=special, normalized=False) for name, type in zip(names, types) if type == wanted]
+        added = [
+            package.AddedToken(name, special=special, normalized=False)
+            for name, type in zip(names, types)
+            if type == wanted
+        ]
         (inner.add_special_tokens if special else inner.add_tokens)(added)
     bos = metadata.get("tokenizer.ggml.bos_token_id")
     ends = {metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom")} - {None}
@@ -144,7 +148,9 @@ def _byte_pairs(package: Any, metadata: Mapping[str, Any], names: list[str], whe
     cut = metadata.get("tokenizer.ggml.pre", "default")
     pre = package.pre_tokenizers
     try:
-        inner = package.Tokenizer(package.models.BPE(vocabulary, pairs, ignore_merges=cut in ("llama3", "llama-bpe", "gpt-4o")))
+        inner = package.Tokenizer(
+            package.models.BPE(vocabulary, pairs, ignore_merges=cut in ("llama3", "llama-bpe", "gpt-4o"))
+        )
     except Exception as error:  # the package raises plain exceptions
         raise FileFormatError(f"{where}: the tokenizer's merges do not fit its vocabulary ({error})") from None
     if cut in _CUTS:
@@ -173,7 +179,11 @@ def _pieces(package: Any, metadata: Mapping[str, Any], names: list[str], where: 
     merges = [pair for *_, pair in found]
     unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
     model = package.models.BPE(
-        vocabulary, merges, unk_token=names[unknown if 0 <= unknown < len(names) else 0], fuse_unk=True, byte_fallback=True
+        vocabulary,
+        merges,
+        unk_token=names[unknown if 0 <= unknown < len(names) else 0],
+        fuse_unk=True,
+        byte_fallback=True,
     )
     inner = package.Tokenizer(model)
     prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", True))

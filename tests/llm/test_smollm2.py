@@ -52,3 +52,31 @@ def test_greedy_tokens(model: Transformer, number: int) -> None:
     # Nothing is kept from step to step but the logits.
     assert GlobalCounters.mem_used - before < 60 * 2**20
     assert len(model._step.captures) <= 3
+
+
+def test_a_chat_in_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+    from gradlet.cli.main import main
+
+    question = ["--prompt", "What is the capital of France?", "--limit", "20", "--context", str(CONTEXT)]
+    assert main(["llm", str(smollm2.path()), *question]) == 0
+    out, errors = capsys.readouterr()
+    assert "Paris" in out and "30 layers of width 576" in errors and "tokens/s" in errors
+
+
+def test_a_text_that_begins_the_same_is_not_read_again(model: Transformer) -> None:
+    from gradlet.llm.language import LanguageModel
+    from gradlet.llm.tokenizer import Tokenizer
+
+    talk = LanguageModel(model, Tokenizer(None, None, frozenset(), False), None, "test")
+    tokens = smollm2.REFERENCE["prompts"][0]["prompt_ids"]
+    wanted = smollm2.REFERENCE["prompts"][0]["greedy_ids"][:8]
+    assert list(talk.generate(tokens, limit=8)) == wanted
+    steps: list[int] = []
+    whole = model.step
+    model.step = lambda part, start: (steps.append(len(part)), whole(part, start))[1]  # type: ignore[method-assign]
+    try:
+        assert list(talk.generate([*tokens, *wanted[:4]], limit=4)) == wanted[4:]
+    finally:
+        del model.step
+    assert steps[0] == 1

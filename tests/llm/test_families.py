@@ -1,0 +1,88 @@
+"""Every family against torch: a text in one chunk and token by token after it, small models with random weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradlet.base import settings
+from gradlet.llm import config, weights
+from gradlet.llm.model import Transformer
+from gradlet.tensor.tensor import Tensor
+
+pytest.importorskip("torch", reason="torch, which the models are compared with, is not installed")
+from tests.llm.reference import Reference, random_weights
+
+SMALL = {
+    "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "num_hidden_layers": 2, "vocab_size": 29, "max_position_embeddings": 16, "rms_norm_eps": 1e-5,
+}  # fmt: skip
+MIXED = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {"tie_word_embeddings": True},
+    "llama3": {
+        "model_type": "llama",
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
+    },
+    "linear": {"model_type": "llama", "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+    "mistral": {"sliding_window": 5, "head_dim": 8},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "smollm3": {"num_hidden_layers": 4},
+    "qwen2": {},
+    "qwen3": {"head_dim": 8},
+    "qwen2_moe": {**MIXED, "shared_expert_intermediate_size": 20},
+    "qwen3_moe": {**MIXED, "norm_topk_prob": True},
+    "gemma": {"head_dim": 8, "tie_word_embeddings": True},
+    "gemma2": {
+        "head_dim": 8, "sliding_window": 4, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0,
+        "query_pre_attn_scalar": 6.0, "tie_word_embeddings": True,
+    },
+    "gemma3_text": {
+        "head_dim": 8, "sliding_window": 4, "sliding_window_pattern": 2, "rope_local_base_freq": 100.0,
+        "query_pre_attn_scalar": 8.0, "tie_word_embeddings": True,
+    },
+    "phi": {"num_key_value_heads": 4, "partial_rotary_factor": 0.5},
+    "phi3": {"sliding_window": 6},
+    "olmo": {"clip_qkv": 0.5},
+    "olmo2": {},
+    "olmoe": MIXED,
+    "gpt_oss": {
+        "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4, "head_dim": 8,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8},
+    },
+}  # fmt: skip
+
+
+def agree(name: str, prompt: int, steps: int) -> None:
+    values = {"model_type": name, **SMALL, **FAMILIES[name]}
+    tensors = random_weights(values)
+    found = config.from_hf(values)
+    made = {key: Tensor(tensor.numpy()) for key, tensor in tensors.items()}
+    model = Transformer(found, weights.from_hf(made, found), 16)
+    text = np.random.default_rng(0).integers(0, SMALL["vocab_size"], prompt + steps).tolist()
+    want = Reference(values, tensors)(text).numpy()
+    got = [model.step(text[:prompt], 0).numpy()]
+    got += [model.step([text[place]], place).numpy() for place in range(prompt, prompt + steps)]
+    np.testing.assert_allclose(np.stack(got), want[prompt - 1 :], rtol=2e-3, atol=2e-4)
+
+
+QUICK = ("llama3", "gemma3_text", "phi", "gpt_oss")  # which have most of what the others have
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else (pytest.mark.slow,)) for name in FAMILIES]
+)
+def test_logits_are_those_of_torch(name: str) -> None:
+    with settings.Context(DEV="PYTHON"):
+        agree(name, 7, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_are_those_of_torch_in_machine_code(name: str) -> None:
+    agree(name, 11, 4)
