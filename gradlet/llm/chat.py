@@ -10,7 +10,8 @@ from gradlet.base.errors import ArgumentError, FileFormatError, MissingExtraErro
 
 # For models that come without a template.
 PLAIN: Final = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 ROLES: Final = ("system", "user", "assistant", "tool", "developer")
