@@ -11,7 +11,6 @@ import functools
 import inspect
 import os
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from math import prod
@@ -49,12 +48,13 @@ from gradlet.tensor.guards import Change, Guards, Held
 from gradlet.tensor.results import Results, can_put, tensors_in
 from gradlet.tensor.snapshot import Before, Snapshot
 from gradlet.tensor.tensor import Tensor
+from gradlet.tensor.turns import Turns
 
 MAX_CAPTURES = 16
 MAX_FAST = 4  # captures among which calls may alternate and be short
 
 # One call at a time: a capture looks at all tensors, and a replay at those that it overwrites.
-_one_at_a_time: Final = threading.RLock()
+_one_at_a_time: Final = Turns()
 
 
 class Traced(NamedTuple):
@@ -197,8 +197,11 @@ class jit:
                 self.calls += 1
                 fast.capture.replays += 1
                 return result
-        with _one_at_a_time:
+        _one_at_a_time.take(self._name())
+        try:
             return self._call(args, kwargs)
+        finally:
+            _one_at_a_time.give()
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.calls += 1

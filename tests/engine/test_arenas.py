@@ -108,8 +108,8 @@ class Random:
         return held[-1], held[-2] + 1
 
 
-def checked(seed, largest, calls=4):
-    """Calls of one random program, jitted, against numpy."""
+def checked(seed, largest, calls=4, seen=None):
+    """Calls of one random program, jitted, against numpy; `seen` gets the bytes of all results."""
     program = Random(seed, largest)
     state = Tensor(program.data(seed + 1)).realize()
     truth = program.data(seed + 1)
@@ -129,6 +129,8 @@ def checked(seed, largest, calls=4):
         expected = program.run(x, truth, np.array, write)
         for result, wanted in zip(function(Tensor(x)), expected, strict=True):
             np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-4, atol=1e-5)
+            if seen is not None:
+                seen.append(result.numpy().tobytes())
         np.testing.assert_allclose(state.numpy(), truth, rtol=1e-4, atol=1e-5)
     plan = program_of(function).memory
     assert plan.peak <= plan.unshared
@@ -143,15 +145,28 @@ def test_random_programs(seed, monkeypatch):
         checked(seed, 1 << 10)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("planned", [True, False])
-@pytest.mark.parametrize("seed", range(100, 140))
-def test_many_random_programs(seed, planned, monkeypatch):
+def on_and_off(seed, largest, monkeypatch, **more):
+    """The same bits with memory that is shared, and with memory of its own for every value."""
+    shared, apart = [], []
+    checked(seed, largest, seen=shared, **more)
+    with monkeypatch.context() as patch:
+        patch.setattr(capture, "move_into", lambda places: None)
+        checked(seed, largest, seen=apart, **more)
+    assert shared == apart
+
+
+def test_the_same_bits_without_a_plan(monkeypatch):
     monkeypatch.setattr(launching, "INLINE_SECONDS", 1e-12)
-    if not planned:
-        monkeypatch.setattr(capture, "move_into", lambda places: None)
+    with settings.scope(NUM_THREADS=2):
+        on_and_off(50, 1 << 8, monkeypatch, calls=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 160))
+def test_many_random_programs(seed, monkeypatch):
+    monkeypatch.setattr(launching, "INLINE_SECONDS", 1e-12)
     with settings.scope(NUM_THREADS=2 + seed % 2):
-        checked(seed, 1 << (10 if seed % 4 else 20), calls=5)
+        on_and_off(seed, 1 << (10 if seed % 4 else 20), monkeypatch, calls=5)
 
 
 def test_no_two_values_that_live_at_once_lie_together(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from gradlet import Tensor, Variable, jit
 from gradlet.base.errors import JitError
+from gradlet.tensor import turns
 from gradlet.tensor.function import MAX_CAPTURES
 from gradlet.tensor.guards import MOST_ITEMS
 from tests.errors.table import Row, check
@@ -127,6 +129,28 @@ def an_object_at_every_call() -> None:
         network.step(memory())
 
 
+def waiting_for_one_another() -> None:
+    """A call while a jitted function of another thread waits for something."""
+    begun, end = threading.Event(), threading.Event()
+
+    @jit
+    def waiting(x: Tensor) -> Tensor:
+        begun.set()
+        end.wait(60)
+        return x + 1
+
+    thread = threading.Thread(target=waiting, args=(memory(),))
+    thread.start()
+    begun.wait(60)
+    before, turns.SECONDS = turns.SECONDS, 0.2
+    try:
+        jit(lambda x: x * 2)(memory())
+    finally:
+        turns.SECONDS = before
+        end.set()
+        thread.join()
+
+
 def keeping_what_is_made() -> None:
     """A list that is longer at every call."""
     kept: list[Tensor] = []
@@ -191,6 +215,7 @@ MISTAKES: list[Row] = [
         JitError,
         r"for the same arguments: the call changes self.cell, .*; write to o",
     ),
+    (lambda: waiting_for_one_another(), JitError, "waits for jitted function 'waiting', .* at .*; wait outside of it"),
     (lambda: keeping_what_is_made(), JitError, r"times in a row and still meets new values of kept .*; make it a Tens"),
     (lambda: jit(3), JitError, "jit takes a function, not int; write @jit above a def"),
     (

@@ -242,6 +242,46 @@ def test_nothing_grows(same):
     assert len(set(memory)) == 1
 
 
+@pytest.mark.parametrize("kind", ["plain", "symbolic", "stateful", "replaced", "random", "many results"])
+def test_nothing_grows_over_a_thousand_calls(kind):
+    """Objects and device bytes, with the garbage collector off."""
+    held = {"sum": Tensor(values()), "mean": Tensor(values(seed=1))}
+    cache = Tensor(np.zeros((6, 6), np.float32)).realize()
+    rows = Variable("rows", 1, 6)
+
+    @jit
+    def function(x, n):
+        if kind == "symbolic":
+            return x[:n].cat(x[:1]).sum() + cache[:n].sum()
+        if kind == "stateful":
+            held["sum"].assign(held["sum"] * 0.5 + x)
+            cache[1:3] = x * 2
+        if kind == "replaced":
+            held["mean"] = held["mean"] * 0.5 + x
+        if kind == "random":
+            return x + Tensor.rand(6)
+        return [x + 1, held["mean"] * 2] if kind == "many results" else x.sum() + held["sum"]
+
+    data = [Tensor(values(seed=s)).realize() for s in range(3)]
+
+    def call(times):
+        for number in range(times):
+            function(data[number % 3], rows.bind(number % 6 + 1))
+
+    call(100)
+    gc.collect()
+    gc.disable()
+    try:
+        objects, memory = [], []
+        for _ in range(2):
+            call(1000)
+            objects.append(len(gc.get_objects()))
+            memory.append(GlobalCounters.mem_used)
+    finally:
+        gc.enable()
+    assert len(set(objects)) == len(set(memory)) == 1
+
+
 def test_instances_are_not_kept_alive():
     class Model:
         def __init__(self):
