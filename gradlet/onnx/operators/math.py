@@ -55,6 +55,12 @@ def _binary(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
     def apply(call: Call, a: Value, b: Value, *, broadcast: int = 0, axis: int | None = None) -> Any:
         if name == "Equal" and a.is_text:
             return a.array() == b.array()
+        if name == "Pow" and b.known and b.array().size == 1 and b.ndim <= a.ndim and b.array().dtype.kind in "iuf":
+            # A number: squares and roots are no powers then.
+            exponent = b.array().reshape(-1)[0].item()
+            base = call.tensor(a)
+            if base.dtype.is_float:
+                return base.pow(exponent)
         first, second = call.tensor(a), call.tensor(b)
         if broadcast and axis is not None:
             # Before version 7 the second operand lies at the axes from `axis` on.
