@@ -64,11 +64,14 @@ class Acyclic:
                     found.append(following)
             if len(found) > LIMIT // 2:
                 return []
-        leads: set[int] = {high}
-        for node in sorted(found, key=position.__getitem__, reverse=True):
-            if not leads.isdisjoint(self.after[node]):
-                leads.add(node)
-        return sorted(leads - {high}, key=position.__getitem__)
+        leads = {high: None}
+        pending = [high]
+        for node in pending:
+            for needed in self.before[node]:
+                if needed in seen and needed not in leads:
+                    leads[needed] = None
+                    pending.append(needed)
+        return sorted(pending[1:], key=position.__getitem__)
 
     def _in_order(self, first: int, second: int) -> tuple[int, int]:
         return (first, second) if self.position[first] < self.position[second] else (second, first)

@@ -24,6 +24,11 @@ MAX_STEPS: Final = 512  # in one kernel; more costs compile time and registers, 
 MAX_OPERANDS: Final = 128
 MAX_EVALUATIONS: Final = 1024  # of steps in one kernel, each counted for every view it is computed at
 
+# Partial results of so many elements each are a cut that stays.
+LONG: Final = 16
+# Steps that take nothing else into their kernel than what they read.
+ALONE_OPS: Final = frozenset({Op.SCATTER, Op.COPY, Op.MERGE, Op.LARGEST})
+
 Atoms = frozenset[int]
 ViewNames = dict[tuple[int, int], int]  # (view below, what is on top of it) -> name
 NOTHING: Final[Atoms] = frozenset()
@@ -47,6 +52,7 @@ class Read:
         atoms: loops of the reading step that the element depends on.
         inside: whether it is read inside the cell's reduce.
         views: names of the views of the source that the root's element needs; 0 is the element itself.
+        straight: whether that is the element itself alone.
     """
 
     source: UOp
@@ -54,6 +60,7 @@ class Read:
     atoms: Atoms
     inside: bool
     views: set[int] = field(default_factory=lambda: {0})
+    straight: bool = True
 
 
 @dataclass
@@ -76,6 +83,11 @@ class Cell:
         lane: the innermost loop of the root, along which it lies contiguous in memory.
         sequential: kept loops whose iterations run one after another.
         twice: loops that two axes of one step have, each of which runs for itself.
+        running: the loops that run, without their sizes.
+        out_bytes: what storing the root writes.
+        is_alone: whether it takes nothing else into its kernel than what it reads.
+        is_long: whether its reduce has many elements for each result.
+        partial: a long reduction of its own kind whose partial results its reduce adds up, if it does.
     """
 
     number: int
@@ -97,11 +109,11 @@ class Cell:
     lane: int | None = None
     sequential: Atoms = NOTHING
     twice: Atoms = NOTHING
-
-    @property
-    def out_bytes(self) -> int:
-        """Bytes that storing the root writes."""
-        return self.out_points * self.root.dtype.itemsize
+    running: Atoms = NOTHING
+    out_bytes: int = 0
+    is_alone: bool = False
+    is_long: bool = False
+    partial: UOp | None = None
 
 
 def make_cells(
@@ -310,6 +322,14 @@ def describe(cell: Cell, steps: Steps, views: Views) -> None:
         else:
             cell.outer_work += work
     cell.twice = frozenset(twice)
+    cell.running = frozenset(cell.loops)
+    cell.out_bytes = cell.out_points * root.dtype.itemsize
+    cell.is_alone = root.op in ALONE_OPS
+    cell.is_long = reduce is not None and cell.points >= LONG * cell.out_points
+    if reduce is not None and reduce.src[0].op is Op.REDUCE_AXES:
+        below = reduce.src[0]
+        if below.arg.op is reduce.arg.op and prod(below.src[0].shape) >= LONG * prod(below.shape):
+            cell.partial = below
     cell.reuses = reduce is not None and reuses_operands(cell)
     cell.contraction = cell.reuses and not sums_blocks(cell)
 
@@ -327,6 +347,7 @@ def name_views(cell: Cell, steps: Steps, names: ViewNames) -> None:
     cell.evaluations = sum(len(v) for v in views.values())
     for read in cell.reads:
         read.views = needed[read.source]
+        read.straight = read.views == {0}
 
 
 def view_of(views: set[int], view: int, names: ViewNames) -> set[int]:
@@ -351,7 +372,7 @@ def sums_blocks(cell: Cell) -> bool:
 
 def reuses_operands(cell: Cell) -> bool:
     """Whether two operands of the reduce are each used again along some kept loop that the other one has."""
-    reduced = frozenset(cell.loops) - cell.kept
+    reduced = cell.running - cell.kept
     wide = frozenset(a for a in cell.kept if cell.loops[a] > 1)
     partial = [read.atoms for read in cell.reads if read.inside and read.atoms & reduced and wide - read.atoms]
     return any((a ^ b) & wide and not wide - (a | b) for i, a in enumerate(partial) for b in partial[i + 1 :])

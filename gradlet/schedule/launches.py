@@ -127,6 +127,7 @@ class LaunchSearch:
         self.made: dict[Pair, tuple[int, int, Draft | None]] = {}  # gain, layer of the first, what a merge gives
         self.heap: list[tuple[int, int, int, Pair]] = []
         self.beside: dict[int, list[int]] = {}  # by id of the kernel; kernels live as long as the search
+        self.needed: dict[int, frozenset[object]] = {}  # likewise
         self.formulas: dict[int, tuple[object, ...]] = {}
         for number, draft in self.drafts.items():
             self.register(number, draft)
@@ -180,9 +181,8 @@ class LaunchSearch:
         return self.steps.devices[kernel.cells[0].root]
 
     def region(self, kernels: Sequence[Kernel]) -> Plan | None:
-        """These kernels as a region: ordered, with what others need marked."""
-        ordered = self.ordered(kernels)
-        return self.planner(ordered[0]).plan(ordered, self.values(ordered))
+        """These kernels, makers first, as a region, with what others need marked."""
+        return self.planner(kernels[0]).plan(kernels, self.values(kernels))
 
     def values(self, kernels: Sequence[Kernel]) -> dict[UOp, Value]:
         """What some kernels, makers first, hand to one another."""
@@ -200,14 +200,10 @@ class LaunchSearch:
         for position, kernel in enumerate(kernels):
             for cell in kernel.stored:
                 makers[cell.root] = position
+        made = makers.keys()
         needs: list[set[int]] = []
         for position, kernel in enumerate(kernels):
-            own = {c.root for c in kernel.cells}
-            mine: set[int] = set()
-            for cell in kernel.cells:
-                sources = {r.source for r in cell.reads} | {self.steps.versions.get(cell.root)}
-                mine |= {makers[s] for s in sources if s in makers and s not in own}
-            needs.append(mine - {position})
+            needs.append({makers[source] for source in self.needs(kernel) & made} - {position})
         result: list[Kernel] = []
         done: set[int] = set()
         while len(result) < len(kernels):
@@ -216,6 +212,15 @@ class LaunchSearch:
                 done.add(position)
                 result.append(kernels[position])
         return result
+
+    def needs(self, kernel: Kernel) -> frozenset[object]:
+        """What a kernel reads or changes that another one makes."""
+        found = self.needed.get(id(kernel))
+        if found is None:
+            sources: set[object] = {r.source for cell in kernel.cells for r in cell.reads}
+            sources.update([self.steps.versions.get(cell.root) for cell in kernel.cells])
+            found = self.needed[id(kernel)] = frozenset(sources.difference([cell.root for cell in kernel.cells]))
+        return found
 
     # moves
     def propose(self, first: int, second: int) -> None:

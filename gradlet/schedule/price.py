@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import MOVEMENT, SCALAR_LEAVES, Op
@@ -15,6 +15,8 @@ from gradlet.schedule.reasons import Reason
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
 
+# For every cell, by its number, who reads it, and whether inside a reduce.
+Users = dict[int, list[tuple[Cell, bool]]]
 IMPOSSIBLE: Final = 1 << 80
 PICO: Final = 10**12
 # A prologue of a contraction is computed once per register tile and row of tiles, not per multiply.
@@ -24,18 +26,13 @@ GPU_TILE: Final = 512  # blocks of outputs for which lanes copy, and compute on 
 PLAIN_FRACTION: Final = 4
 CONTRACTION_FRACTION: Final = 2
 ALONE: Final = 2
-# Partial results of so many elements each are a cut that stays.
-LONG: Final = 16
 # Windows of a pooling have at most so many places along a row.
 PLACES: Final = 4
 # Bytes of a result that may be written in any order.
 SMALL_RESULT: Final = 1 << 14
-# Steps that take nothing else into their kernel than what they read.
-ALONE_OPS: Final = frozenset({Op.SCATTER, Op.COPY, Op.MERGE, Op.LARGEST})
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where in the loop nest a value is computed: the loops around it and how often they run.
 
     Attributes:
@@ -87,6 +84,7 @@ class Pricer:
         self.steps = steps
         self.target = target
         self.launch = target.launch_ps
+        self._turned: dict[UOp, bool] = {}
         self._askew: dict[tuple[int, int], tuple[frozenset[UOp], bool]] = {}
         self.readers: dict[object, frozenset[object]] = {w: frozenset(r) for w, r in steps.before.items()}
 
@@ -100,11 +98,12 @@ class Pricer:
         self.steps.work.prices += 1
         if len(cells) == 1:
             return self._single(cells[0])
-        forbidden = self._forbidden(cells, stored)
+        makers = {c.root: c for c in cells}
+        forbidden = self._forbidden(cells, stored, makers)
         if forbidden is not None:
             return NO[forbidden]
-        depth = depths(cells)
-        places, broadcasts = self._places(cells, stored, depth)
+        users, depth = links(cells, makers)
+        places, broadcasts = self._places(cells, stored, users, depth)
         if isinstance(places, Reason):
             return NO[places]
         chain = sorted(broadcasts, key=len)
@@ -126,7 +125,7 @@ class Pricer:
             if not scans_fit(scans, cells, chain, self.steps):
                 return NO[Reason.SCANS]
             outer -= scans[0].sequential
-        return self._add_up(cells, stored, places, depth, outer, chain)
+        return self._add_up(cells, stored, makers, places, depth, outer, chain)
 
     def _single(self, cell: Cell) -> Verdict:
         work = cell.inner_work * cell.points + cell.outer_work * cell.out_points
@@ -150,29 +149,41 @@ class Pricer:
                         return False
         return True
 
-    def _forbidden(self, cells: Sequence[Cell], stored: Sequence[Cell]) -> Reason | None:
-        """What no price can buy: too large, special steps, two contractions, hazards."""
+    def _forbidden(self, cells: Sequence[Cell], stored: Sequence[Cell], makers: Mapping[UOp, Cell]) -> Reason | None:
+        """What no price can buy: too large, special steps, two contractions, hazards. `makers` has the cells by root."""
         steps = self.steps
-        if sum(len(c.members) for c in cells) > MAX_STEPS:
+        size, operands = 0, len(stored)
+        alone = cut = reduces = long = False
+        for cell in cells:
+            size += len(cell.members)
+            operands += len(cell.reads)
+            alone |= cell.is_alone
+            if cell.reduce is not None:
+                reduces = True
+                long |= cell.is_long
+                cut |= cell.partial in makers
+        if size > MAX_STEPS:
             return Reason.STEPS
-        inside = {c.root for c in cells}
-        sources = {r.source for c in cells for r in c.reads if r.source not in inside}
-        if len(sources) + len(stored) > min(MAX_OPERANDS, self.target.max_args):
-            return Reason.OPERANDS
-        if any(c.root.op in ALONE_OPS for c in cells):
+        limit = min(MAX_OPERANDS, self.target.max_args)
+        if operands > limit:
+            sources = {r.source for c in cells for r in c.reads if r.source not in makers}
+            if len(sources) + len(stored) > limit:
+                return Reason.OPERANDS
+        if alone:
             return Reason.ALONE
-        if evaluations(cells) > MAX_EVALUATIONS:
+        if evaluations(cells, makers) > MAX_EVALUATIONS:
             return Reason.CODE
-        if any(self._is_cut_for_a_reason(c, inside) for c in cells):
+        if cut:  # it gave cores work
             return Reason.CUT_REDUCTION
-        if any(_transposed(a, b) for i, a in enumerate(stored) for b in stored[i + 1 :]):
+        large = [c for c in stored if c.out_bytes >= SMALL_RESULT]
+        if len(large) > 1 and _are_transposed(large):
             return Reason.TRANSPOSED
-        if any(c.reduce is not None for c in cells) and any(turned(c) is not None for c in stored):
-            if not all(self._is_read_in_order(cells, inside, c.lane) for c in stored if turned(c) is not None):
+        if reduces:
+            copies = [c for c in large if self._is_turned(c)]
+            if copies and not all(self._is_read_in_order(cells, makers, c.lane) for c in copies):
                 return Reason.TURNED
-        if any(c.reduce is not None and c.points >= LONG * c.out_points for c in cells):  # lanes along an image's rows
-            if any(_is_pooled(a, b) for a in stored for b in stored if a is not b):
-                return Reason.TRANSPOSED
+        if long and len(large) > 1 and _are_pooled(large):  # lanes along an image's rows
+            return Reason.TRANSPOSED
         contractions = [c for c in cells if c.contraction]
         if contractions:
             if len(contractions) > 1:
@@ -181,12 +192,12 @@ class Pricer:
                 return Reason.CONTRACTION_AND_REDUCTION
             if any(c.kept != contractions[0].kept for c in stored):
                 return Reason.CONTRACTION_LOOPS
-        for cell in cells:
+        for cell in cells if steps.versions else ():
             writer = cell.root
             version = steps.versions.get(writer)
             if version is None:
                 continue
-            if version in inside:
+            if version in makers:
                 return Reason.OVERWRITES_OWN_VERSION
             if writer.op is Op.WRITE and any(r.source is writer for c in cells for r in c.reads):
                 return Reason.READS_OWN_WRITE
@@ -194,13 +205,11 @@ class Pricer:
                 return Reason.OUT_OF_STEP
         return None
 
-    def _is_cut_for_a_reason(self, cell: Cell, inside: set[UOp]) -> bool:
-        """Whether a cell adds up the partial results of a long reduction of this kernel: the cut gave cores work."""
-        reduce = cell.reduce
-        if reduce is None or reduce.src[0].op is not Op.REDUCE_AXES or reduce.src[0] not in inside:
-            return False
-        partial = reduce.src[0]
-        return partial.arg.op is reduce.arg.op and prod(partial.src[0].shape) >= LONG * prod(partial.shape)
+    def _is_turned(self, cell: Cell) -> bool:
+        found = self._turned.get(cell.root)
+        if found is None:
+            found = self._turned[cell.root] = turned(cell) is not None
+        return found
 
     def _reads_in_step(self, writer: Cell, cells: Sequence[Cell]) -> bool:
         """Whether every reader of what `writer` overwrites reads exactly the element that is written then."""
@@ -226,16 +235,9 @@ class Pricer:
         return all(c.reduce is None and c.kept == writer.kept for c in cells)
 
     def _places(
-        self, cells: Sequence[Cell], stored: Sequence[Cell], depth: dict[int, int]
+        self, cells: Sequence[Cell], stored: Sequence[Cell], users: Users, depth: dict[int, int]
     ) -> tuple[dict[int, dict[tuple[int, Atoms], Place]] | Reason, set[Atoms]]:
         """Where each cell is computed, and the kept loops of reduces whose result is used along further loops."""
-        by_root = {c.root: c for c in cells}
-        users: dict[int, list[tuple[Cell, bool]]] = {c.number: [] for c in cells}
-        for cell in cells:
-            for read in cell.reads:
-                producer = by_root.get(read.source)
-                if producer is not None:
-                    users[producer.number].append((cell, read.inside))
         stored_numbers = {c.number for c in stored}
         places: dict[int, dict[tuple[int, Atoms], Place]] = {}
         broadcasts: set[Atoms] = set()
@@ -246,7 +248,7 @@ class Pricer:
                 mine[key] = Place(key, cell.kept, cell.out_points, False)
             for user, inside in users[cell.number]:
                 if inside:
-                    loops = frozenset(user.loops)
+                    loops = user.running
                     key = (depth[user.number], loops)
                     mine[key] = Place(key, loops, user.points, user.contraction, user.reuses, user.number)
                 else:
@@ -306,19 +308,16 @@ class Pricer:
         self,
         cells: Sequence[Cell],
         stored: Sequence[Cell],
+        inside: Collection[UOp],
         places: dict[int, dict[tuple[int, Atoms], Place]],
         depth: dict[int, int],
         outer: Atoms,
         chain: Sequence[Atoms],
     ) -> Verdict:
-        sizes: dict[int, int] = {}
-        for cell in cells:
-            sizes.update(cell.loops)
-        inside = {c.root for c in cells}
-        nest = list(stored[0].loops)
+        sizes = stored[0].loops
+        nest = list(sizes)
         runs = count_runs(cells, places, outer)
         work = 0
-        reading: dict[object, dict[tuple[int, Atoms], int]] = {}  # loop nests, and how often each runs
         largest: dict[object, tuple[int, Atoms]] = {}
         for cell in cells:
             mine = places[cell.number]
@@ -326,24 +325,20 @@ class Pricer:
                 once = cell.inner_work * cell.points + cell.outer_work * cell.out_points
                 work += once * runs[cell.number]
             else:
-                times = sum(self._evaluations(cell, p, chain, nest) * runs[p.user] for p in mine.values())
+                times = 0
+                for place in mine.values():
+                    times += self._evaluations(cell, place, chain, nest) * runs[place.user]
                 work += (cell.inner_work + cell.outer_work) * times
             for read in cell.reads:
-                if read.source in inside:
-                    continue
-                if read.bytes > largest.get(read.source, (-1, NOTHING))[0]:
-                    largest[read.source] = (read.bytes, read.atoms)
-                where = reading.setdefault(read.source, {})
-                if read.inside:
-                    key = (depth[cell.number], frozenset(cell.loops))
-                    where[key] = max(where.get(key, 0), runs[cell.number])
-                else:
-                    for key, place in mine.items():
-                        where[key] = max(where.get(key, 0), runs[place.user])
-        traffic = sum(c.out_bytes for c in stored)
+                source = read.source
+                if source not in inside:
+                    known = largest.get(source)
+                    if known is None or read.bytes > known[0]:
+                        largest[source] = (read.bytes, read.atoms)
+        traffic = sum([c.out_bytes for c in stored])
         for source, (count, atoms) in largest.items():
-            slab = count // max(1, prod([sizes[a] for a in outer & atoms]))
-            passes = 1 if slab <= self.target.l2_bytes // 2 else sum(reading[source].values())
+            slab = count // max(1, prod([sizes[a] for a in outer & atoms])) if count > self.target.l2_bytes // 2 else 0
+            passes = 1 if slab <= self.target.l2_bytes // 2 else _passes(source, cells, places, depth, runs)
             traffic += count * passes
         width = prod([sizes[a] for a in outer])
         contraction = any(c.contraction for c in cells)
@@ -393,18 +388,41 @@ class Pricer:
         return max(compute, memory) + min(compute, memory) // 2
 
 
-def _transposed(first: Cell, second: Cell) -> bool:
+def _passes(
+    source: object, cells: Sequence[Cell], places: Mapping[int, Mapping[tuple[int, Atoms], Place]],
+    depth: Mapping[int, int], runs: Mapping[int, int],
+) -> int:  # fmt: skip
+    """How often a kernel goes over an operand that no near cache holds: once in every loop nest that reads it."""
+    nests: dict[tuple[int, Atoms], int] = {}
+    for cell in cells:
+        for read in cell.reads:
+            if read.source is not source:
+                continue
+            if read.inside:
+                key = (depth[cell.number], cell.running)
+                nests[key] = max(nests.get(key, 0), runs[cell.number])
+            else:
+                for key, place in places[cell.number].items():
+                    nests[key] = max(nests.get(key, 0), runs[place.user])
+    return sum(nests.values())
+
+
+def _are_transposed(large: Sequence[Cell]) -> bool:
     """Whether two large results share their loops and are contiguous along different ones."""
-    if first.lane == second.lane or min(first.out_bytes, second.out_bytes) < SMALL_RESULT:
-        return False
-    return first.lane in second.kept and second.lane in first.kept
+    kinds = list({(c.lane, c.kept) for c in large})
+    return any(
+        a != b and a in other and b in one for i, (a, one) in enumerate(kinds) for b, other in kinds[i + 1 :]
+    )  # fmt: skip
 
 
-def _is_pooled(image: Cell, windows: Cell) -> bool:
+def _are_pooled(large: Sequence[Cell]) -> bool:
     """Whether two large results are an image, with the few places in windows as its last loop, and its pooling."""
-    if image.lane is None or windows.lane not in image.kept or image.lane in windows.kept:
-        return False
-    return min(image.out_bytes, windows.out_bytes) >= SMALL_RESULT and 2 <= image.loops.get(image.lane, 0) <= PLACES
+    for image in large:
+        lane = image.lane
+        if lane is not None and 2 <= image.loops.get(lane, 0) <= PLACES:
+            if any(w is not image and w.lane in image.kept and lane not in w.kept for w in large):
+                return True
+    return False
 
 
 def turned(cell: Cell) -> UOp | None:
@@ -469,12 +487,16 @@ def read_by_index(cell: Cell, steps: Steps) -> set[UOp]:
     return found
 
 
-def evaluations(cells: Sequence[Cell]) -> int:
+def evaluations(cells: Sequence[Cell], makers: Mapping[UOp, Cell] | None = None) -> int:
     """How many steps the code of one kernel has: a value read through several views is computed for each of them.
 
     Views of views multiply (every level of a product tree reads the one below twice), so little work can be long code.
     """
-    by_root = {c.root: c.number for c in cells}
+    by_root = makers if makers is not None else {c.root: c for c in cells}
+    if all([read.straight or read.source not in by_root for cell in cells for read in cell.reads]):
+        plain = sum([cell.evaluations for cell in cells])
+        if plain <= MAX_EVALUATIONS:
+            return plain
     views: dict[int, set[int]] = {}
     names: ViewNames = {}
     total = 0
@@ -486,21 +508,22 @@ def evaluations(cells: Sequence[Cell]) -> int:
         for read in cell.reads:
             producer = by_root.get(read.source)
             if producer is not None:
-                there = views.setdefault(producer, set())
+                there = views.setdefault(producer.number, set())
                 for view in read.views:
                     there |= view_of(own, view, names)
     return total
 
 
-def depths(cells: Sequence[Cell]) -> dict[int, int]:
-    """How many reduces lie on the longest way to each cell inside the kernel, its own included."""
-    by_root = {c.root: c for c in cells}
+def links(cells: Sequence[Cell], makers: Mapping[UOp, Cell]) -> tuple[Users, dict[int, int]]:
+    """Inside a kernel: who reads each cell, and how many reduces are on the longest way to it, its own included."""
+    users: Users = {c.number: [] for c in cells}
     depth: dict[int, int] = {}
     for cell in cells:
         below = 0
         for read in cell.reads:
-            producer = by_root.get(read.source)
+            producer = makers.get(read.source)
             if producer is not None:
+                users[producer.number].append((cell, read.inside))
                 below = max(below, depth[producer.number])
         depth[cell.number] = below + 1 if cell.reduce is not None else below
-    return depth
+    return users, depth

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import SCALAR_LEAVES
@@ -70,6 +70,34 @@ class Value:
     stored: bool  # others need it too
 
 
+class _Work(NamedTuple):
+    """What the price of a region is made of, however it is cut.
+
+    Attributes:
+        kernels: how many there are.
+        compute: picoseconds of the arithmetic of those that are no matrix products.
+        products: the others.
+        reads: of every operand from outside the bytes that are read, and the loops they depend on.
+        traffic: bytes between memory and the cores, each once.
+        again: bytes of values that others need too, where they are read again.
+        inside: bytes between the cores and what is near them.
+        scratch: values that stay in scratch memory.
+        scratch_peak: the most bytes of these at one time, in all blocks together.
+        peak: the most bytes of all values.
+    """
+
+    kernels: int
+    compute: int
+    products: list[Kernel]
+    reads: list[tuple[int, Atoms]]
+    traffic: int
+    again: int
+    inside: int
+    scratch: list[Value]
+    scratch_peak: int
+    peak: int
+
+
 class Planner:
     """Prices regions of one device."""
 
@@ -94,10 +122,11 @@ class Planner:
         loops = [(a, sizes[a]) for a in self.nesting(kernels) if a in shared and sizes[a] > 1]
         best: Plan | None = None
         lanes = self.lanes(kernels)
+        work = self._work(kernels, list(values.values()))
         for cuts in candidates(loops, self.enough_blocks(kernels, values)):
             if any(cut.atom in lanes and cut.inner < MIN_LANES for cut in cuts):
                 continue
-            made = self._priced(kernels, list(values.values()), cuts, sizes)
+            made = self._priced(work, cuts)
             if made is not None and (best is None or self._with_waiting(made) < self._with_waiting(best)):
                 best = made
         return best
@@ -211,45 +240,61 @@ class Planner:
         return list(dict.fromkeys([a for c in outputs for a in c.loops if a in c.kept]))
 
     # price
-    def _priced(
-        self, kernels: Sequence[Kernel], values: Sequence[Value], cuts: tuple[Cut, ...], sizes: dict[int, int]
-    ) -> Plan | None:
-        target = self.target
-        blocks = Blocks(cuts)
-        count = blocks.count
+    def _work(self, kernels: Sequence[Kernel], values: Sequence[Value]) -> _Work:
         scratch = [v for v in values if not v.stored]
-        if peak(scratch, len(kernels)) // count > target.scratch_bytes:
-            return None
-        near = peak(values, len(kernels)) // count <= target.l2_bytes * 3 // 4
-        used = max(1, count // -(-count // target.cores)) if count < 4 * target.cores else target.cores
-        compute = sum(self._compute(k, cuts) for k in kernels) * target.cores // used
         made = {v.root for v in values}
+        hidden = {v.root for v in scratch}
         reads: dict[object, tuple[int, Atoms]] = {}
-        traffic = again = 0
         for kernel in kernels:
             for source, (bytes_read, atoms) in kernel.verdict.reads.items():
                 if source in made:
                     continue
                 if bytes_read > reads.get(source, (-1, NOTHING))[0]:
                     reads[source] = (bytes_read, atoms)
-        for bytes_read, atoms in reads.values():
-            traffic += bytes_read
-            visits = prod(c.outer for c in cuts if c.atom not in atoms)
-            slab = bytes_read // prod(c.outer for c in cuts if c.atom in atoms)
-            if visits > 1 and slab > target.l2_bytes // 4:
+        again = sum([v.bytes * v.reads for v in values if v.stored])
+        return _Work(
+            kernels=len(kernels),
+            compute=sum([k.verdict.compute for k in kernels if not k.verdict.contraction]),
+            products=[k for k in kernels if k.verdict.contraction],
+            reads=list(reads.values()),
+            traffic=sum([count for count, _ in reads.values()])
+            + sum([c.out_bytes for k in kernels for c in k.stored if c.root not in hidden]),
+            again=again,
+            inside=sum([v.bytes * (1 + v.reads) for v in scratch]) + again,
+            scratch=scratch,
+            scratch_peak=peak(scratch, len(kernels)),
+            peak=peak(values, len(kernels)),
+        )
+
+    def _priced(self, work: _Work, cuts: tuple[Cut, ...]) -> Plan | None:
+        target = self.target
+        blocks = Blocks(cuts)
+        count = blocks.count
+        if work.scratch_peak // count > target.scratch_bytes:
+            return None
+        near = work.peak // count <= target.l2_bytes * 3 // 4
+        used = max(1, count // -(-count // target.cores)) if count < 4 * target.cores else target.cores
+        compute = (work.compute + sum([self._compute(k, cuts) for k in work.products])) * target.cores // used
+        traffic = work.traffic if near else work.traffic + work.again
+        again = 0
+        for bytes_read, atoms in work.reads:
+            if bytes_read <= target.l2_bytes // 4:
+                continue
+            visits = slab = 1
+            for cut in cuts:
+                if cut.atom in atoms:
+                    slab *= cut.outer
+                else:
+                    visits *= cut.outer
+            if visits > 1 and bytes_read // slab > target.l2_bytes // 4:
                 again += bytes_read * (visits - 1)
-        hidden = {v.root for v in scratch}
-        traffic += sum(c.out_bytes for k in kernels for c in k.stored if c.root not in hidden)
-        inside = sum(v.bytes * (1 + v.reads) for v in scratch) + sum(v.bytes * v.reads for v in values if v.stored)
-        if not near:
-            traffic += sum(v.bytes * v.reads for v in values if v.stored)
         memory = traffic * PICO // target.bytes_per_second
         memory += again * PICO // (LAST_CACHE * target.bytes_per_second)
         memory = memory * target.cores // min(target.cores, 2 * used)
-        compute += inside * PICO // target.l2_bytes_per_second * target.cores // used
-        calls = count * len(kernels) * CALL_PS // used
+        compute += work.inside * PICO // target.l2_bytes_per_second * target.cores // used
+        calls = count * work.kernels * CALL_PS // used
         time = max(compute, memory) + min(compute, memory) // 2 + calls
-        return Plan(time, blocks, dict.fromkeys([v.root for v in scratch]))
+        return Plan(time, blocks, dict.fromkeys([v.root for v in work.scratch]))
 
     def _compute(self, kernel: Kernel, cuts: Sequence[Cut]) -> int:
         """Picoseconds of a kernel's arithmetic in blocks: a product that does not fill its tiles takes longer."""
