@@ -342,19 +342,25 @@ class KernelFacts:
     Attributes:
         sink: the kernel.
         order: its nodes, sources first.
-        ranges: open ranges of every node.
         loops: all RANGE nodes in nesting order.
-        reduces: all REDUCE nodes.
         stores: all STORE nodes in the kernel's order.
     """
 
     def __init__(self, sink: UOp) -> None:
         self.sink = sink
         self.order = kernel_order(sink)
-        self.ranges = ranges_in(sink)
-        self.loops = sorted((n for n in self.order if n.op is _RANGE), key=nesting_order)
-        self.reduces = [n for n in self.order if n.op is Op.REDUCE]
+        self.loops = sorted([n for n in self.order if n.op is _RANGE], key=nesting_order)
         self.stores: Sequence[UOp] = sink.src
+
+    @cached_property
+    def ranges(self) -> dict[UOp, frozenset[UOp]]:
+        """Open ranges of every node."""
+        return ranges_in(self.sink) if _remembered.sink is self.sink else open_ranges(self.order)
+
+    @cached_property
+    def reduces(self) -> list[UOp]:
+        """All REDUCE nodes."""
+        return [n for n in self.order if n.op is Op.REDUCE]
 
     @cached_property
     def accesses(self) -> list[Access]:

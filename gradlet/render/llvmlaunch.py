@@ -3,6 +3,8 @@
 `<name>_stage<k>(ptr table, i64 begin, i64 end)` runs the blocks [begin, end) of the stage, its segments' blocks counted
 one after another; `<name>` runs all stages on the calling thread. `table` is the launch's: addresses by slot, then
 variables. What differs between segments stands in two constant arrays: hundreds of segments are no more code than one.
+A stage of one segment has no loop over segments. Its bodies read the launch's table where that has their
+words in a row.
 The addresses of `<name>` and of the stages stand in the array `<name>_entries`: a loader looks one name up.
 
 Bodies that other launches have too may stand in modules of their own, the same in all of them, for who links several.
@@ -146,10 +148,29 @@ class _Stage:
         """Where each word of a body's table comes from."""
         return [*use.slots, *[len(self.program.params) + number for number in use.variables]]
 
+    @cached_property
+    def alone(self) -> LaunchSegment | None:
+        """The segment of a stage that has only one."""
+        return self.stage[0] if len(self.stage) == 1 else None
+
+    def row_in_table(self, use: BodyUse) -> int | None:
+        """Where the words of a use lie in a row in the launch's table; None where they have to be copied."""
+        words = self.words(use)
+        first = words[0] if words else 0
+        in_a_row = self.alone is not None and first >= 0 and words == list(range(first, first + len(words)))
+        return first if in_a_row else None
+
+    def copied(self, segment: LaunchSegment) -> list[BodyUse]:
+        """The uses that get a table of their own."""
+        return [use for use in segment if self.row_in_table(use) is None]
+
     # the constant arrays
     def constants(self) -> list[str]:
         """Their lines."""
         name = stage_name(self.program, self.number)
+        if self.alone is not None:
+            own = [word for use in self.copied(self.alone) for word in self.words(use)]
+            return [_words_line(name, own)] if own else []
         numbers = {shape: i for i, shape in enumerate(self.shapes)}
         rows: list[str] = []
         words: list[int] = []
@@ -157,10 +178,9 @@ class _Stage:
         for segment, end in zip(self.stage, ends, strict=True):
             rows.append(f"{_ROW} {{ i64 {end}, i32 {numbers[_shape(segment)]}, i32 {len(words)} }}")
             words += [word for use in segment for word in self.words(use)]
-        listed = ", ".join(f"i32 {word}" for word in words)
         return [
             f"@{name}_segments = internal constant [{len(rows)} x {_ROW}] [{', '.join(rows)}]",
-            f"@{name}_words = internal constant [{len(words)} x i32] [{listed}]",
+            _words_line(name, words),
         ]
 
     # the function
@@ -168,26 +188,33 @@ class _Stage:
         """The stage as a function of the module."""
         writer = Writer()
         self._scratch_arrays(writer)
-        words = max(sum(map(self._table_size, shape)) for shape in self.shapes)  # of the tables of all bodies together
-        writer.line(f"%tables = alloca [{words} x i64], align 8")
+        words = max(sum(map(self._table_size, self.copied(one))) for one, *_ in self.shapes.values())  # of all together
+        if words:
+            writer.line(f"%tables = alloca [{words} x i64], align 8")
         writer.line("%any = icmp slt i64 %begin, %end")
-        writer.line("br i1 %any, label %segment, label %out")
-        self._segment_head(writer)
-        for number, shape in enumerate(self.shapes):
-            writer.start(f"shape{number}")
-            self._fill_tables(writer, shape, number)
-            self._calls(writer, shape, number)
-        writer.start("next")
-        writer.line("%following = add nuw nsw i64 %number, 1")
-        writer.line("%more = icmp slt i64 %stop, %end")
-        writer.line("br i1 %more, label %segment, label %out")
+        if self.alone is not None:
+            writer.line("br i1 %any, label %shape0, label %out")
+            writer.start("shape0")
+            self._fill_tables(writer, self.alone, 0, f"@{stage_name(self.program, self.number)}_words")
+            self._calls(writer, self.alone, 0, "%begin", "%end", "out")
+        else:
+            writer.line("br i1 %any, label %segment, label %out")
+            self._segment_head(writer)
+            for number, (segment, *_) in enumerate(self.shapes.values()):
+                writer.start(f"shape{number}")
+                self._fill_tables(writer, segment, number, "%words")
+                self._calls(writer, segment, number, "%low", "%high", "next")
+            writer.start("next")
+            writer.line("%following = add nuw nsw i64 %number, 1")
+            writer.line("%more = icmp slt i64 %stop, %end")
+            writer.line("br i1 %more, label %segment, label %out")
         writer.start("out")
         writer.line("ret void")
         head = f"define void @{stage_name(self.program, self.number)}({CPU_ARGUMENTS}) #0 {{"
         return Function([head, *writer.lines, "}"], {}, 0)
 
-    def _table_size(self, body: int) -> int:
-        program = self.program.programs[body]
+    def _table_size(self, use: BodyUse) -> int:
+        program = self.program.programs[use.body]
         return len(program.params) + len(program.variables)
 
     def _scratch_arrays(self, writer: Writer) -> None:
@@ -238,10 +265,11 @@ class _Stage:
         cases = " ".join(f"i32 {number}, label %shape{number}" for number in range(1, len(self.shapes)))
         writer.line(f"switch i32 %shape, label %shape0 [ {cases} ]")
 
-    def _fill_tables(self, writer: Writer, shape: Shape, number: int) -> None:
-        """Copy the words of all bodies, one after another, from where the constant array says: a loop."""
-        sources = [word for segment in self.shapes[shape] for use in segment for word in self.words(use)]
-        count = sum(map(self._table_size, shape))
+    def _fill_tables(self, writer: Writer, segment: LaunchSegment, number: int, words: str) -> None:
+        """Copy the words of bodies, one after another, from where the constant array says: a loop."""
+        alike = [self.copied(one) for one in self.shapes[_shape(segment)]]
+        sources = [word for uses in alike for use in uses for word in self.words(use)]
+        count = sum(map(self._table_size, alike[0]))
         if not count:
             return
         near = [word < 0 for word in sources]
@@ -251,7 +279,7 @@ class _Stage:
         writer.line(f"br label %fill{number}")
         writer.start(f"fill{number}")
         writer.line(f"{position.text} = phi i64 [ 0, %{before} ], [ {following.text}, %fill{number} ]")
-        narrow_at = _element(writer, "i32", Value("%words", "ptr"), position)
+        narrow_at = _element(writer, "i32", Value(words, "ptr"), position)
         narrow = writer.emit("i32", f"load i32, {narrow_at}, align 4")
         source = writer.emit("i64", f"sext {narrow} to i64")
         if any(near) and not all(near):
@@ -266,27 +294,37 @@ class _Stage:
         writer.line(f"br {more}, label %fill{number}, label %filled{number}")
         writer.start(f"filled{number}")
 
-    def _calls(self, writer: Writer, shape: Shape, number: int) -> None:
-        ends = list(accumulate(map(self._table_size, shape)))
-        tables = [_element(writer, "i64", Value("%tables", "ptr"), integer(end, "i64")) for end in (0, *ends[:-1])]
+    def _calls(self, writer: Writer, segment: LaunchSegment, number: int, begin: str, end: str, following: str) -> None:
+        tables: list[Value] = []
+        place = 0
+        for use in segment:
+            row = self.row_in_table(use)
+            base, word = ("%table", row) if row is not None else ("%tables", place)
+            tables.append(_element(writer, "i64", Value(base, "ptr"), integer(word, "i64")))
+            place += self._table_size(use) if row is None else 0
 
-        def call(use: int, begin: str, end: str) -> None:
-            name = _body_name(self.program, shape[use])
-            writer.line(f"call void @{name}({tables[use]}, i64 {begin}, i64 {end})")
+        def call(position: int, first: str, stop: str) -> None:
+            name = _body_name(self.program, segment[position].body)
+            writer.line(f"call void @{name}({tables[position]}, i64 {first}, i64 {stop})")
 
-        if len(shape) == 1:
-            call(0, "%low", "%high")
-            writer.line("br label %next")
+        if len(segment) == 1:
+            call(0, begin, end)
+            writer.line(f"br label %{following}")
             return
         writer.line(f"br label %block{number}")
         before = writer.label
         writer.start(f"block{number}")
-        writer.line(f"%p{number} = phi i64 [ %low, %{before} ], [ %p{number}_next, %block{number} ]")
+        writer.line(f"%p{number} = phi i64 [ {begin}, %{before} ], [ %p{number}_next, %block{number} ]")
         writer.line(f"%p{number}_next = add nuw nsw i64 %p{number}, 1")
-        for use in range(len(shape)):
-            call(use, f"%p{number}", f"%p{number}_next")
-        writer.line(f"%again{number} = icmp slt i64 %p{number}_next, %high")
-        writer.line(f"br i1 %again{number}, label %block{number}, label %next")
+        for position in range(len(segment)):
+            call(position, f"%p{number}", f"%p{number}_next")
+        writer.line(f"%again{number} = icmp slt i64 %p{number}_next, {end}")
+        writer.line(f"br i1 %again{number}, label %block{number}, label %{following}")
+
+
+def _words_line(name: str, words: list[int]) -> str:
+    listed = ", ".join(f"i32 {word}" for word in words)
+    return f"@{name}_words = internal constant [{len(words)} x i32] [{listed}]"
 
 
 def _element(writer: Writer, kind: str, base: Value, number: Value) -> Value:

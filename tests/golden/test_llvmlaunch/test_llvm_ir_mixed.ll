@@ -2,7 +2,6 @@ target triple = "x86_64-unknown-linux-gnu"
 
 @mixed_stage0_segments = internal constant [3 x { i64, i32, i32 }] [{ i64, i32, i32 } { i64 1, i32 0, i32 0 }, { i64, i32, i32 } { i64 6, i32 1, i32 2 }, { i64, i32, i32 } { i64 7, i32 0, i32 6 }]
 @mixed_stage0_words = internal constant [8 x i32] [i32 3, i32 4, i32 -1, i32 2, i32 1, i32 -1, i32 5, i32 6]
-@mixed_stage1_segments = internal constant [1 x { i64, i32, i32 }] [{ i64, i32, i32 } { i64 1, i32 0, i32 0 }]
 @mixed_stage1_words = internal constant [4 x i32] [i32 0, i32 1, i32 3, i32 5]
 @mixed_entries = constant [3 x ptr] [ptr @mixed, ptr @mixed_stage0, ptr @mixed_stage1]
 
@@ -250,30 +249,12 @@ define void @mixed_stage1(ptr noalias readonly %table, i64 %begin, i64 %end) #0 
 entry:
   %tables = alloca [4 x i64], align 8
   %any = icmp slt i64 %begin, %end
-  br i1 %any, label %segment, label %out
-segment:
-  %number = phi i64 [ 0, %entry ], [ %following, %next ]
-  %start = phi i64 [ 0, %entry ], [ %stop, %next ]
-  %row = getelementptr inbounds { i64, i32, i32 }, ptr @mixed_stage1_segments, i64 %number
-  %stop = load i64, ptr %row, align 8
-  %overlaps = icmp sgt i64 %stop, %begin
-  br i1 %overlaps, label %inside, label %next
-inside:
-  %early = icmp sgt i64 %start, %begin
-  %from = select i1 %early, i64 %start, i64 %begin
-  %low = sub i64 %from, %start
-  %late = icmp slt i64 %stop, %end
-  %to = select i1 %late, i64 %stop, i64 %end
-  %high = sub i64 %to, %start
-  %offset_at = getelementptr inbounds { i64, i32, i32 }, ptr %row, i64 0, i32 2
-  %offset = load i32, ptr %offset_at, align 4
-  %words = getelementptr inbounds i32, ptr @mixed_stage1_words, i32 %offset
-  br label %shape0
+  br i1 %any, label %shape0, label %out
 shape0:
   br label %fill0
 fill0:
   %word0 = phi i64 [ 0, %shape0 ], [ %word0_next, %fill0 ]
-  %a1 = getelementptr inbounds i32, ptr %words, i64 %word0
+  %a1 = getelementptr inbounds i32, ptr @mixed_stage1_words, i64 %word0
   %v2 = load i32, ptr %a1, align 4
   %v3 = sext i32 %v2 to i64
   %a4 = getelementptr inbounds i64, ptr %table, i64 %v3
@@ -285,12 +266,8 @@ fill0:
   br i1 %v7, label %fill0, label %filled0
 filled0:
   %a8 = getelementptr inbounds i64, ptr %tables, i64 0
-  call void @mixed_body3(ptr %a8, i64 %low, i64 %high)
-  br label %next
-next:
-  %following = add nuw nsw i64 %number, 1
-  %more = icmp slt i64 %stop, %end
-  br i1 %more, label %segment, label %out
+  call void @mixed_body3(ptr %a8, i64 %begin, i64 %end)
+  br label %out
 out:
   ret void
 }
