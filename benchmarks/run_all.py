@@ -119,6 +119,10 @@ def main() -> None:
         ),
         ("Scheduling time (`benchmarks/schedule_time.py`)", f"```\n{output_of('schedule_time.py')}\n```"),
         ("Overheads (`benchmarks/overheads.py`)", overheads.report(parsed.peers, max(3, parsed.rounds // 2))),
+        (
+            "Programs without jit (`benchmarks/unjitted.py`)",
+            f"```\n{output_of('unjitted.py', *(['--peers', parsed.peers] if parsed.peers else []))}\n```",
+        ),
         ("The graph core (`benchmarks/graph_core.py`)", graph_core(parsed.peers)),
     ]
     text = head + "".join(f"\n## {title}\n\n{body}\n" for title, body in sections)
