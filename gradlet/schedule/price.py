@@ -493,7 +493,7 @@ def evaluations(cells: Sequence[Cell], makers: Mapping[UOp, Cell] | None = None)
     Views of views multiply (every level of a product tree reads the one below twice), so little work can be long code.
     """
     by_root = makers if makers is not None else {c.root: c for c in cells}
-    if all([read.straight or read.source not in by_root for cell in cells for read in cell.reads]):
+    if all(read.straight or read.source not in by_root for cell in cells for read in cell.reads):
         plain = sum([cell.evaluations for cell in cells])
         if plain <= MAX_EVALUATIONS:
             return plain
