@@ -150,7 +150,7 @@ class Pricer:
         return True
 
     def _forbidden(self, cells: Sequence[Cell], stored: Sequence[Cell], makers: Mapping[UOp, Cell]) -> Reason | None:
-        """What no price can buy: too large, special steps, two contractions, hazards. `makers` has the cells by root."""
+        """What no price can buy: too large, special steps, two contractions, hazards. `makers`: the cells by root."""
         steps = self.steps
         size, operands = 0, len(stored)
         alone = cut = reduces = long = False
