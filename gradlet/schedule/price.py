@@ -330,11 +330,10 @@ class Pricer:
                     times += self._evaluations(cell, place, chain, nest) * runs[place.user]
                 work += (cell.inner_work + cell.outer_work) * times
             for read in cell.reads:
-                source = read.source
-                if source not in inside:
-                    known = largest.get(source)
+                if read.source not in inside:
+                    known = largest.get(read.source)
                     if known is None or read.bytes > known[0]:
-                        largest[source] = (read.bytes, read.atoms)
+                        largest[read.source] = (read.bytes, read.atoms)
         traffic = sum([c.out_bytes for c in stored])
         for source, (count, atoms) in largest.items():
             slab = count // max(1, prod([sizes[a] for a in outer & atoms])) if count > self.target.l2_bytes // 2 else 0
