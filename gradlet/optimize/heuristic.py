@@ -309,6 +309,9 @@ def _parallelize(facts: KernelFacts, plan: Plan) -> None:
     shared.sort(key=plan.outermost)
     enough = 4 * plan.target.cores
     loop = next((r for r in shared if plan.shared_blocks(r) >= enough), max(shared, key=plan.shared_blocks))
+    first = plan.share_first
+    if first in shared and shared.index(first) < shared.index(loop) and not plan.shared_blocks(first) % plan.target.cores:
+        loop = first
     plan.parallel(loop)
 
 

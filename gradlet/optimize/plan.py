@@ -43,6 +43,7 @@ class Plan:
         widths: how many lanes these have.
         parallel_settled: whether it is decided already what threads share.
         masked: ranges whose end is guarded or done apart.
+        share_first: the range whose blocks threads share where there are as many for each of them.
     """
 
     def __init__(self, facts: KernelFacts, target: Target, number: int) -> None:
@@ -50,6 +51,7 @@ class Plan:
         self.opts: list[Opt] = []
         self.lanes: set[UOp] = set()
         self.parallel_settled = False
+        self.share_first: UOp | None = None
         self.widths: dict[UOp, int] = {}
         self.masked: set[UOp] = set()
         self._next = number

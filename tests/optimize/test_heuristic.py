@@ -84,9 +84,27 @@ def test_a_transposition_goes_by_blocks_unless_it_computes_much() -> None:
         b.store(out, i * 512 + j, value)
         return amounts(heuristic.choose(b.sink("transposed"), AVX512), OptKind.UNROLL)
 
-    assert blocks(0) == blocks(4) == [4]
+    assert blocks(0) == blocks(4) == [8]
     assert blocks(-1) == [8, 8]
     assert blocks(40) == []
+
+
+def test_channels_that_go_last_are_read_in_long_streams() -> None:
+    """Each plane is read from its beginning to its end; small ones, that stay near, as the result is written."""
+
+    def order(size: int, channels: int = 64) -> list[tuple[int, int]]:
+        b = kernels.Builder()
+        out, x = b.param(0, 4 * size * size * channels), b.param(1, 4 * size * size * channels)
+        n, i, j, c = b.range(4), b.range(size), b.range(size), b.range(channels)
+        value = b.load(x, ((n * channels + c) * size + i) * size + j)
+        b.store(out, ((n * size + i) * size + j) * channels + c, value)
+        opts = heuristic.choose(b.sink("channels last"), AVX512)
+        return [(o.axis, o.amount) for o in opts if o.kind is OptKind.REORDER]
+
+    columns_inside, channels_outside = (2, 3), (2, 1)
+    assert order(56) == [columns_inside, channels_outside]
+    assert order(16) == [columns_inside]
+    assert order(56, 63) == [columns_inside]  # channels do not fill lines
 
 
 def test_a_block_has_two_sides_whatever_else_is_read() -> None:
