@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
-from gradlet.codegen.strided import near_load, pick, strided_load
+from gradlet.codegen.strided import common_gate, near_load, pick, strided_load
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import ELEMENTWISE, AxisKind, Op, PrefixArg, ReduceArg, ShuffleArg, identity_element
@@ -373,10 +373,15 @@ class _Vectorizer:
             return None
         if any(n.op is Op.LOAD and lane in self.ranges[n] for n in toposort((index.src[1],))):
             return None
-        lanes = [self.lane_copy(index.src[1], lane, i) for i in range(count)]
-        simple = rewrite(mk(Op.SINK, dtypes.void, tuple(lanes)), INDEX_MATH)
-        gates = self._gate(index, count)
-        return near_load(node.dtype, self.new[index.src[0]], simple.src, gates[0] if gates else None)
+        elements = self._simple_lanes(index.src[1], lane, count)
+        gate: UOp | None = None
+        if len(index.src) > 2:
+            gate = common_gate(self._simple_lanes(index.src[2], lane, count)) or self._gate(index, count)[0]
+        return near_load(node.dtype, self.new[index.src[0]], elements, gate)
+
+    def _simple_lanes(self, node: UOp, lane: UOp, count: int) -> tuple[UOp, ...]:
+        lanes = [self.lane_copy(node, lane, i) for i in range(count)]
+        return rewrite(mk(Op.SINK, dtypes.void, tuple(lanes)), INDEX_MATH).src
 
     def _prefetch(self, node: UOp, count: int) -> UOp:
         """One line: that of the first lane. What is gathered from many is not brought near."""

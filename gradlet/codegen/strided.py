@@ -81,6 +81,35 @@ def _moved(gate: UOp, lanes: Sequence[int | None]) -> UOp:
     return mk(Op.SHUFFLE, dtypes.bool.vec(len(lanes)), (gate, UOp.const(gate.dtype, False)), ShuffleArg(picks))
 
 
+def _gathered(gate: UOp, places: Sequence[int], width: int) -> UOp:
+    """Of each place of a load whether one of the lanes that want it may have it."""
+    if gate.op is Op.AND and gate.src[1].op is Op.VECTORIZE and len(set(gate.src[1].src)) == 1:
+        same = mk(Op.VECTORIZE, dtypes.bool.vec(width), (gate.src[1].src[0],) * width)
+        return _gathered(gate.src[0], places, width) & same
+    wanted = [[lane for lane, at in enumerate(places) if at == place] for place in range(width)]
+    if gate.op is Op.VECTORIZE and all(s.op is Op.CONST for s in gate.src):
+        known = [UOp.const(dtypes.bool, any(gate.src[lane].arg for lane in lanes)) for lanes in wanted]
+        return mk(Op.VECTORIZE, dtypes.bool.vec(width), tuple(known))
+    allowed: UOp | None = None
+    for number in range(max(map(len, wanted))):
+        layer = _moved(
+            gate, [(lanes[number] if number < len(lanes) else lanes[0]) if lanes else None for lanes in wanted]
+        )
+        allowed = layer if allowed is None else allowed | layer
+    assert allowed is not None
+    return allowed
+
+
+def common_gate(lanes: Sequence[UOp]) -> UOp | None:
+    """Guards of lanes that are one condition or false, as a pattern and the condition; None where they are not."""
+    conditions = {lane for lane in lanes if lane.op is not Op.CONST}
+    if len(conditions) != 1 or any(lane.op is Op.CONST and lane.arg for lane in lanes):
+        return None
+    vector = dtypes.bool.vec(len(lanes))
+    pattern = tuple([UOp.const(dtypes.bool, lane.op is not Op.CONST) for lane in lanes])
+    return mk(Op.VECTORIZE, vector, pattern) & mk(Op.VECTORIZE, vector, tuple(conditions) * len(lanes))
+
+
 def near_load(dtype: DType, param: UOp, elements: Sequence[UOp], gate: UOp | None) -> UOp | None:
     """The vector of these elements, one load and a shuffle; None where they do not lie within a vector of each other.
 
@@ -102,11 +131,8 @@ def near_load(dtype: DType, param: UOp, elements: Sequence[UOp], gate: UOp | Non
         return None
     guard: tuple[UOp, ...] = ()
     if gate is not None:
-        false = UOp.const(dtypes.bool, False)
-        allowed = [false] * width
-        for lane, place in enumerate(places):
-            allowed[place] = pick(gate, lane) if allowed[place] is false else allowed[place] | pick(gate, lane)
-        guard = (mk(Op.VECTORIZE, dtypes.bool.vec(width), tuple(allowed)),)
+        width = min(count, 1 << (width - 1).bit_length())  # what is masked may reach further; odd vectors are cut up
+        guard = (_gathered(gate, places, width),)
     address = mk(Op.INDEX, dtype, (param, elements[constants.index(low)], *guard))
     otherwise = (UOp.const(dtype.vec(width), 0),) if guard else ()
     loaded = mk(Op.LOAD, dtype.vec(width), (address, *otherwise))

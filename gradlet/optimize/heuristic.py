@@ -28,6 +28,7 @@ from gradlet.target.target import Target
 SHORT = 16  # iterations of a reduce that are written out
 MAX_BODY = 600  # nodes in the copies of a loop body
 MAX_WIDE = 1200  # nodes in the copies of a body that reduces columns
+PICKED = 6  # nodes for each vector that lanes are picked out of, with its address and its shuffle
 CHAINS = 4  # carried values of rows that run side by side
 BLOCK = 8  # side of the blocks that a transposition goes by
 MAX_BLOCK = 8192  # nodes in the copies of the body of such a block, a heavy one counted as many
@@ -257,7 +258,12 @@ def _copies(facts: KernelFacts, plan: Plan, loop: UOp, lanes: int, accesses: Seq
     if reduces:
         # A column reduction: wide rows are kind to the prefetcher; each REDUCE keeps an accumulator a copy.
         kept = max(1, plan.target.vector_registers // 2 // reduces)
-        return min(most, kept, max(1, MAX_WIDE // len(inside)))
+        body = sum(_weight_of_lanes(facts, plan, loop, n) for n in inside)
+        copies = max(1, MAX_WIDE // body)
+        if copies >= min(most, kept):
+            return min(most, kept)
+        whole = next(c for c in range(copies, 0, -1) if most % c == 0)
+        return whole if 2 * whole >= copies else copies
     if most <= SHORT_ROW and most * len(inside) <= MAX_BODY and any(facts.is_near(a, loop) for a in accesses):
         return most  # which elements of a short load lanes want is known then
     heavy = sum(1 for n in inside if n.op in HEAVY)
@@ -268,6 +274,14 @@ def _copies(facts: KernelFacts, plan: Plan, loop: UOp, lanes: int, accesses: Seq
         return many
     # A short range: blocks that fit it, so that the last one overlaps instead of being masked.
     return min(range(1, many + 1), key=lambda c: _block_cost(plan.size(loop), lanes, c))
+
+
+def _weight_of_lanes(facts: KernelFacts, plan: Plan, loop: UOp, node: UOp) -> int:
+    """How much code a node is that has lanes along a range: those a few elements apart are picked out of vectors."""
+    if node.op is not Op.LOAD:
+        return 1
+    stride = facts.stride(next(a for a in facts.accesses if a.node is node), loop)
+    return PICKED * stride * plan.copies(node) if stride is not None and 2 <= stride <= MOST_APART else 1
 
 
 def _block_cost(size: int, lanes: int, copies: int) -> float:
@@ -310,7 +324,11 @@ def _parallelize(facts: KernelFacts, plan: Plan) -> None:
     enough = 4 * plan.target.cores
     loop = next((r for r in shared if plan.shared_blocks(r) >= enough), max(shared, key=plan.shared_blocks))
     first = plan.share_first
-    if first in shared and shared.index(first) < shared.index(loop) and not plan.shared_blocks(first) % plan.target.cores:
+    if (
+        first in shared
+        and shared.index(first) < shared.index(loop)
+        and not plan.shared_blocks(first) % plan.target.cores
+    ):
         loop = first
     plan.parallel(loop)
 

@@ -40,7 +40,8 @@ def transposing_tile(facts: KernelFacts, plan: Plan, accesses: Sequence[Access],
         return False
     # Two pieces of each row of the operand at once, unless the last ones would mostly do the same again.
     count, size = min(2 * width, lanes), plan.size(columns)
-    if count % width or work * count * vectors > MAX_TILE or _whole(size, count) > _whole(size, width) * 9 // 8:
+    fits = size >= count and work * count * vectors <= MAX_TILE
+    if count % width or not fits or _whole(size, count) > _whole(size, width) * 9 // 8:
         count = width
     outputs = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP]
     early = not plan.opts and len(outputs) > 1

@@ -31,6 +31,7 @@ from gradlet.render.llvmfacts import (
     lane_strides,
 )
 from gradlet.render.llvmlookup import lookup
+from gradlet.render.llvmnarrow import is_narrow, narrow_load
 from gradlet.render.llvmtext import (
     Value,
     Writer,
@@ -390,8 +391,7 @@ class _Kernel:
         if gate is not None and gate.dtype.count == 1:
             # The access always happens, at element 0 where the gate is false: no branch, and no masked vector that lies
             # outside of the memory, which some processors are very slow to leave out.
-            number = self.value(element)
-            number = self.writer.select(self.value(gate), number, integer(0, number.type))
+            number = self._number_if(gate, element)
             address = self.writer.emit(self.pointer, f"getelementptr {kind}, {self.values[param]}, {number}", "a")
         elif element in self.offsets:
             base, distance = self._base(param, element.src[0], kind), self.value(element.src[1])
@@ -399,6 +399,22 @@ class _Kernel:
         else:
             address = self._base(param, element, kind)
         self.values[node] = address
+
+    def _number(self, element: UOp) -> Value:
+        if element not in self.offsets:
+            return self.value(element)
+        return self.writer.binary("add nsw", self.value(element.src[0]), self.value(element.src[1]))
+
+    def _number_if(self, gate: UOp, element: UOp) -> Value:
+        """An element number, 0 where a guard is false; that of several memories is made once."""
+        for bases in reversed(self.bases):
+            found = bases.get((gate, element))
+            if found is not None:
+                return found
+        number = self.value(element)
+        made = self.writer.select(self.value(gate), number, integer(0, number.type))
+        self.bases[-1][gate, element] = made
+        return made
 
     def _base(self, param: UOp, element: UOp, kind: str) -> Value:
         """The address of an element, which need not lie inside the buffer: only the accesses it is shared by do."""
@@ -422,11 +438,16 @@ class _Kernel:
             loaded = self.writer.emit(kind, f"load {kind}, {pointer}, align {align}")
             result = self._from_memory(loaded, dtype)
             if gate is not None:
-                chosen = self.value(gate) if dtype.count == 1 else self._mask(gate, dtype.count)
+                chosen = self.value(gate) if dtype.count == 1 else self._mask(address.src[2], dtype.count)
                 result = self.writer.select(chosen, result, self._alternative(node))
             self.values[node] = result
             return
         mask = self._mask(gate, dtype.count)
+        if is_narrow(dtype, address.src[0], self.target):
+            element = self._number(address.src[1])
+            loaded = narrow_load(self.writer, self.values[address.src[0]], element, node, kind)
+            self.values[node] = self.writer.select(mask, self._from_memory(loaded, dtype), self._alternative(node))
+            return
         other = self._to_memory(self._alternative(node), dtype)
         space = "p1" if self.is_gpu else "p0"
         name = f"llvm.masked.load.{suffix(kind)}.{space}"

@@ -112,10 +112,10 @@ def test_exchanges_stay_inside_pieces_of_registers(target: Target, exchange: str
 def test_blocks_touch_few_pages_and_fill_lines() -> None:
     opts = heuristic.choose(transposition(4096, 4096).sink, AVX2)
     assert [(o.kind, o.amount) for o in opts[:5]] == [
-        (OptKind.SPLIT, 16), (OptKind.VECTORIZE, 8), (OptKind.UNROLL, 2), (OptKind.SPLIT, 256), (OptKind.UNROLL, 4),
+        (OptKind.SPLIT, 16), (OptKind.VECTORIZE, 8), (OptKind.UNROLL, 2), (OptKind.SPLIT, 64), (OptKind.UNROLL, 8),
     ]  # fmt: skip
-    # Blocks are nearly equal: 300 rows are no block of 256 and one that overlaps it nearly whole.
-    assert [o.amount for o in heuristic.choose(transposition(64, 300).sink, AVX2)][3] == 152
+    # Blocks are nearly equal: 270 rows are no four blocks of 64 and one that overlaps the fourth nearly whole.
+    assert [o.amount for o in heuristic.choose(transposition(64, 270).sink, AVX2)][3] == 56
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])

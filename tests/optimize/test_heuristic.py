@@ -146,6 +146,26 @@ def test_columns_of_a_long_body_are_not_copied_many_times() -> None:
     assert copies(300) == 1
 
 
+def test_columns_that_are_picked_out_of_vectors_are_not_copied_many_times() -> None:
+    """Every fourth element of a row, of four rows: whole vectors are loaded and shuffled for each of them."""
+
+    def copies(apart: int) -> int:
+        b = kernels.Builder()
+        out = b.param(0, 256)
+        j, k, m = b.range(256), b.reduce_range(1024), b.reduce_range(4)
+        element = ((k * 4 + m) * 256 + j) * apart
+        first, *others = [b.load(b.param(slot, 1024 * 4 * 256 * apart), element) for slot in (1, 2, 3, 4)]
+        for other in others:
+            first = first * other
+        b.store(out, j, b.reduce(Op.ADD, b.reduce(Op.ADD, first, m), k))
+        opts = heuristic.choose(b.sink("columns"), AVX2)
+        number = next(o.axis for o in opts if o.kind is OptKind.VECTORIZE)
+        return max([1, *[o.amount for o in opts if o.kind is OptKind.UNROLL and o.axis == number]])
+
+    assert copies(1) == 4
+    assert copies(4) == 2
+
+
 def test_softmax_takes_lanes_in_every_loop() -> None:
     opts = heuristic.choose(kernels.softmax(64, 256).sink, AVX512)
     assert kinds(opts).count(OptKind.VECTORIZE) == 3
