@@ -83,7 +83,7 @@ def _moved(gate: UOp, lanes: Sequence[int | None]) -> UOp:
 
 def _gathered(gate: UOp, places: Sequence[int], width: int) -> UOp:
     """Of each place of a load whether one of the lanes that want it may have it."""
-    if gate.op is Op.AND and gate.src[1].op is Op.VECTORIZE and len(set(gate.src[1].src)) == 1:
+    if _is_pattern(gate):
         same = mk(Op.VECTORIZE, dtypes.bool.vec(width), (gate.src[1].src[0],) * width)
         return _gathered(gate.src[0], places, width) & same
     wanted = [[lane for lane, at in enumerate(places) if at == place] for place in range(width)]
@@ -98,6 +98,14 @@ def _gathered(gate: UOp, places: Sequence[int], width: int) -> UOp:
         allowed = layer if allowed is None else allowed | layer
     assert allowed is not None
     return allowed
+
+
+def _is_pattern(gate: UOp) -> bool:
+    """Whether a guard is what `common_gate` makes."""
+    if gate.op is not Op.AND or any(s.op is not Op.VECTORIZE for s in gate.src):
+        return False
+    pattern, condition = gate.src
+    return all(s.op is Op.CONST for s in pattern.src) and len(set(condition.src)) == 1
 
 
 def common_gate(lanes: Sequence[UOp]) -> UOp | None:
@@ -136,6 +144,10 @@ def near_load(dtype: DType, param: UOp, elements: Sequence[UOp], gate: UOp | Non
     address = mk(Op.INDEX, dtype, (param, elements[constants.index(low)], *guard))
     otherwise = (UOp.const(dtype.vec(width), 0),) if guard else ()
     loaded = mk(Op.LOAD, dtype.vec(width), (address, *otherwise))
+    if gate is not None and _is_pattern(gate):
+        # Where the condition is false zeros have been loaded.
+        picks = tuple([place if lane.arg else width for place, lane in zip(places, gate.src[0].src, strict=True)])
+        return mk(Op.SHUFFLE, dtype.vec(count), (loaded, otherwise[0]), ShuffleArg(picks))
     spread = mk(Op.SHUFFLE, dtype.vec(count), (loaded,), ShuffleArg(tuple(places)))
     if gate is None:
         return spread

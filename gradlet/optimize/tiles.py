@@ -38,7 +38,8 @@ def transposing_tile(facts: KernelFacts, plan: Plan, accesses: Sequence[Access],
     work = sum(HEAVY_NODES if n.op in HEAVY else 1 for n in body)
     if any(n.op in (Op.REDUCE, Op.CARRY) for n in body) or work * width * vectors > MAX_TILE:
         return False
-    # Two pieces of each row of the operand at once, unless the last ones would mostly do the same again.
+    # Two pieces of each row of the operand at once where that comes from far away, unless the last ones would mostly do
+    # the same again.
     count, size = min(2 * width, lanes), plan.size(columns)
     fits = size >= count and work * count * vectors <= MAX_TILE
     if count % width or not fits or _whole(size, count) > _whole(size, width) * 9 // 8:
@@ -48,10 +49,11 @@ def transposing_tile(facts: KernelFacts, plan: Plan, accesses: Sequence[Access],
     if plan.size(columns) <= MOST_COLUMNS:
         if early and outputs[-1] is not columns:
             plan.innermost(columns, outputs)
-        if all(opt.kind is OptKind.REORDER for opt in plan.opts) and plan.size(rows) * itemsize % LINE_BYTES == 0:
-            _follow_rows(facts, plan, operand, rows, [r for r in outputs if r not in (rows, columns)])
+        lines = all(opt.kind is OptKind.REORDER for opt in plan.opts) and plan.size(rows) * itemsize % LINE_BYTES == 0
+        others = [r for r in outputs if r not in (rows, columns)]
+        follows = lines and _follow_rows(facts, plan, operand, rows, others)
         plan.vector_block(rows, lanes, vectors)
-        plan.unroll(columns, count)
+        plan.unroll(columns, count if follows else width)
     else:
         lone = all(facts.ranges[store].issuperset(outputs) for store in facts.stores)
         if early and lone and outputs[-2:] != [columns, rows]:
@@ -73,7 +75,7 @@ def _even(size: int, width: int) -> int:
     return -(-size // (count * width)) * width
 
 
-def _follow_rows(facts: KernelFacts, plan: Plan, operand: Access, rows: UOp, others: Sequence[UOp]) -> None:
+def _follow_rows(facts: KernelFacts, plan: Plan, operand: Access, rows: UOp, others: Sequence[UOp]) -> bool:
     """Blocks of rows go outside of the loops in which the operand's rows go on: each is one long stream then.
 
     So many rows side by side fill whole lines of the result, wherever those lie. Where all rows stay in the second
@@ -81,7 +83,7 @@ def _follow_rows(facts: KernelFacts, plan: Plan, operand: Access, rows: UOp, oth
     """
     apart = facts.stride(operand, rows) or 0
     if plan.size(rows) * apart * operand.param.dtype.itemsize <= plan.target.l2_bytes // NEAR_SHARE:
-        return
+        return False
     inside: list[UOp] = []
     for loop in reversed(others):
         if not 0 < (facts.stride(operand, loop) or 0) < apart:
@@ -90,6 +92,7 @@ def _follow_rows(facts: KernelFacts, plan: Plan, operand: Access, rows: UOp, oth
     if inside:
         plan.outside(rows, inside)
         plan.share_first = rows
+    return bool(inside)
 
 
 def _axes(

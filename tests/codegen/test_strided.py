@@ -10,6 +10,9 @@ from gradlet.base.dtype import dtypes
 from gradlet.codegen.strided import near_load, strided_load
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op, ParamArg
+from gradlet.target.target import AVX2, AVX512, NEON, Target
+from tests.codegen import kernels
+from tests.codegen.check import check_linear
 
 
 @pytest.mark.parametrize("factor", [2, 3, 4])
@@ -87,3 +90,25 @@ def test_lanes_that_share_an_element_keep_their_own_guards() -> None:
 def test_elements_that_are_no_short_vector_are_left_to_single_loads(places: list[int]) -> None:
     param = mk(Op.PARAM, dtypes.float32, (), ParamArg(0, 1000))
     assert near_load(dtypes.float32, param, [UOp.const(dtypes.index, n) for n in places], None) is None
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2, NEON], ids=lambda t: t.name)
+@pytest.mark.parametrize("kind", ["pattern", "lanes", "both"])
+def test_guards_of_windows_need_no_single_lanes(kind: str, target: Target) -> None:
+    """Every element serves two or three lanes, some of which may not have it: by their place, by memory, or by both."""
+    b = kernels.Builder()
+    out, x, m = b.param(0, 6 * 16), b.param(1, 6 * 8), b.param(2, 6 * 16)
+    i, j = b.range(6), b.range(16)
+    by_place = ((j % 2).eq(0) if kind == "both" else (j % 2).eq(1)) & (UOp.const(dtypes.index, 1) < i)
+    by_memory = UOp.const(dtypes.float32, 0.5) < b.load(m, i * 16 + j)
+    gate = {"pattern": by_place, "lanes": by_memory, "both": by_place & by_memory}[kind]
+    b.store(out, i * 16 + j, b.load(x, i * 8 + j // 2, gate))
+    source, mask = kernels.random(6, 8) + 3, kernels.random(6, 16)
+    row, column = np.indices((6, 16))
+    places = (column % 2 == (0 if kind == "both" else 1)) & (row > 1)
+    allowed = {"pattern": places, "lanes": mask > 0.5, "both": places & (mask > 0.5)}[kind]
+    expected = np.where(allowed, source[row, column // 2], 0).astype(np.float32)
+    program = check_linear(
+        kernels.Kernel(b.sink("windows"), [kernels.empty(6, 16), source, mask], {0: expected}), target
+    )
+    assert not any(n.op is Op.EXTRACT for n in program.uops)
