@@ -142,12 +142,12 @@ def near_load(dtype: DType, param: UOp, elements: Sequence[UOp], gate: UOp | Non
         width = min(count, 1 << (width - 1).bit_length())  # what is masked may reach further; odd vectors are cut up
         guard = (_gathered(gate, places, width),)
     address = mk(Op.INDEX, dtype, (param, elements[constants.index(low)], *guard))
-    otherwise = (UOp.const(dtype.vec(width), 0),) if guard else ()
-    loaded = mk(Op.LOAD, dtype.vec(width), (address, *otherwise))
+    zeros = UOp.const(dtype.vec(width), 0)
+    loaded = mk(Op.LOAD, dtype.vec(width), (address, zeros) if guard else (address,))
     if gate is not None and _is_pattern(gate):
         # Where the condition is false zeros have been loaded.
         picks = tuple([place if lane.arg else width for place, lane in zip(places, gate.src[0].src, strict=True)])
-        return mk(Op.SHUFFLE, dtype.vec(count), (loaded, otherwise[0]), ShuffleArg(picks))
+        return mk(Op.SHUFFLE, dtype.vec(count), (loaded, zeros), ShuffleArg(picks))
     spread = mk(Op.SHUFFLE, dtype.vec(count), (loaded,), ShuffleArg(tuple(places)))
     if gate is None:
         return spread
