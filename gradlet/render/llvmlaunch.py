@@ -148,7 +148,6 @@ class _Stage:
         """Where each word of a body's table comes from."""
         return [*use.slots, *[len(self.program.params) + number for number in use.variables]]
 
-<<<<<<< HEAD
     @cached_property
     def alone(self) -> LaunchSegment | None:
         """The segment of a stage that has only one."""
@@ -164,18 +163,10 @@ class _Stage:
     def copied(self, segment: LaunchSegment) -> list[BodyUse]:
         """The uses that get a table of their own."""
         return [use for use in segment if self.row_in_table(use) is None]
-=======
-    @property
-    def lone(self) -> BodyUse | None:
-        """The one use of a body in a stage that has no other."""
-        return self.stage[0][0] if len(self.stage) == 1 and len(self.stage[0]) == 1 else None
->>>>>>> 234a1a0 (Stages of one body call it at once; guards of near lanes as patterns; tests)
 
     # the constant arrays
     def constants(self) -> list[str]:
-        """Their lines; none for a lone body."""
-        if self.lone is not None:
-            return []
+        """Their lines."""
         name = stage_name(self.program, self.number)
         if self.alone is not None:
             own = [word for use in self.copied(self.alone) for word in self.words(use)]
@@ -196,14 +187,11 @@ class _Stage:
     def function(self) -> Function:
         """The stage as a function of the module."""
         writer = Writer()
-        if self.lone is not None:
-            return self._call_lone(writer, self.lone)
         self._scratch_arrays(writer)
         words = max(sum(map(self._table_size, self.copied(one))) for one, *_ in self.shapes.values())  # of all together
         if words:
             writer.line(f"%tables = alloca [{words} x i64], align 8")
         writer.line("%any = icmp slt i64 %begin, %end")
-<<<<<<< HEAD
         if self.alone is not None:
             writer.line("br i1 %any, label %shape0, label %out")
             writer.start("shape0")
@@ -220,54 +208,13 @@ class _Stage:
             writer.line("%following = add nuw nsw i64 %number, 1")
             writer.line("%more = icmp slt i64 %stop, %end")
             writer.line("br i1 %more, label %segment, label %out")
-=======
-        writer.line("br i1 %any, label %segment, label %out")
-        self._segment_head(writer)
-        for number, shape in enumerate(self.shapes):
-            writer.start(f"shape{number}")
-            self._fill_tables(writer, shape, number)
-            self._calls(writer, shape, number)
-        writer.start("next")
-        writer.line("%following = add nuw nsw i64 %number, 1")
-        writer.line("%more = icmp slt i64 %stop, %end")
-        writer.line("br i1 %more, label %segment, label %out")
-        return self._finished(writer)
-
-    def _finished(self, writer: Writer) -> Function:
->>>>>>> 234a1a0 (Stages of one body call it at once; guards of near lanes as patterns; tests)
         writer.start("out")
         writer.line("ret void")
         head = f"define void @{stage_name(self.program, self.number)}({CPU_ARGUMENTS}) #0 {{"
         return Function([head, *writer.lines, "}"], {}, 0)
 
-<<<<<<< HEAD
     def _table_size(self, use: BodyUse) -> int:
         program = self.program.programs[use.body]
-=======
-    def _call_lone(self, writer: Writer, use: BodyUse) -> Function:
-        """A stage of one body: its table is a part of the launch's, or copied from that word by word."""
-        words, table = self.words(use), Value("%table", "ptr")
-        part = bool(words) and words == list(range(words[0], words[0] + len(words)))
-        if not part:
-            writer.line(f"%tables = alloca [{max(1, len(words))} x i64], align 8")
-        writer.line("%any = icmp slt i64 %begin, %end")
-        writer.line("br i1 %any, label %inside, label %out")
-        writer.start("inside")
-        if part:
-            own = _element(writer, "i64", table, integer(words[0], "i64"))
-        else:
-            own = Value("%tables", "ptr")
-            for number, word in enumerate(words):
-                value_at = _element(writer, "i64", table, integer(word, "i64"))
-                value = writer.emit("i64", f"load i64, {value_at}, align 8")
-                writer.line(f"store {value}, {_element(writer, 'i64', own, integer(number, 'i64'))}, align 8")
-        writer.line(f"call void @{_body_name(self.program, use.body)}({own}, i64 %begin, i64 %end)")
-        writer.line("br label %out")
-        return self._finished(writer)
-
-    def _table_size(self, body: int) -> int:
-        program = self.program.programs[body]
->>>>>>> 234a1a0 (Stages of one body call it at once; guards of near lanes as patterns; tests)
         return len(program.params) + len(program.variables)
 
     def _scratch_arrays(self, writer: Writer) -> None:

@@ -2,10 +2,7 @@ target triple = "x86_64-unknown-linux-gnu"
 
 @mixed_stage0_segments = internal constant [3 x { i64, i32, i32 }] [{ i64, i32, i32 } { i64 1, i32 0, i32 0 }, { i64, i32, i32 } { i64 6, i32 1, i32 2 }, { i64, i32, i32 } { i64 7, i32 0, i32 6 }]
 @mixed_stage0_words = internal constant [8 x i32] [i32 3, i32 4, i32 -1, i32 2, i32 1, i32 -1, i32 5, i32 6]
-<<<<<<< HEAD
 @mixed_stage1_words = internal constant [4 x i32] [i32 0, i32 1, i32 3, i32 5]
-=======
->>>>>>> 234a1a0 (Stages of one body call it at once; guards of near lanes as patterns; tests)
 @mixed_entries = constant [3 x ptr] [ptr @mixed, ptr @mixed_stage0, ptr @mixed_stage1]
 
 define internal void @mixed_body0(ptr noalias readonly %table, i64 %begin, i64 %end) #1 {
@@ -252,7 +249,6 @@ define void @mixed_stage1(ptr noalias readonly %table, i64 %begin, i64 %end) #0 
 entry:
   %tables = alloca [4 x i64], align 8
   %any = icmp slt i64 %begin, %end
-<<<<<<< HEAD
   br i1 %any, label %shape0, label %out
 shape0:
   br label %fill0
@@ -262,36 +258,15 @@ fill0:
   %v2 = load i32, ptr %a1, align 4
   %v3 = sext i32 %v2 to i64
   %a4 = getelementptr inbounds i64, ptr %table, i64 %v3
-=======
-  br i1 %any, label %inside, label %out
-inside:
-  %a1 = getelementptr inbounds i64, ptr %table, i64 0
-  %v2 = load i64, ptr %a1, align 8
-  %a3 = getelementptr inbounds i64, ptr %tables, i64 0
-  store i64 %v2, ptr %a3, align 8
-  %a4 = getelementptr inbounds i64, ptr %table, i64 1
->>>>>>> 234a1a0 (Stages of one body call it at once; guards of near lanes as patterns; tests)
   %v5 = load i64, ptr %a4, align 8
-  %a6 = getelementptr inbounds i64, ptr %tables, i64 1
+  %a6 = getelementptr inbounds i64, ptr %tables, i64 %word0
   store i64 %v5, ptr %a6, align 8
-<<<<<<< HEAD
   %word0_next = add nuw nsw i64 %word0, 1
   %v7 = icmp slt i64 %word0_next, 4
   br i1 %v7, label %fill0, label %filled0
 filled0:
   %a8 = getelementptr inbounds i64, ptr %tables, i64 0
   call void @mixed_body3(ptr %a8, i64 %begin, i64 %end)
-=======
-  %a7 = getelementptr inbounds i64, ptr %table, i64 3
-  %v8 = load i64, ptr %a7, align 8
-  %a9 = getelementptr inbounds i64, ptr %tables, i64 2
-  store i64 %v8, ptr %a9, align 8
-  %a10 = getelementptr inbounds i64, ptr %table, i64 5
-  %v11 = load i64, ptr %a10, align 8
-  %a12 = getelementptr inbounds i64, ptr %tables, i64 3
-  store i64 %v11, ptr %a12, align 8
-  call void @mixed_body3(ptr %tables, i64 %begin, i64 %end)
->>>>>>> 234a1a0 (Stages of one body call it at once; guards of near lanes as patterns; tests)
   br label %out
 out:
   ret void
