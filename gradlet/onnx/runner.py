@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from gradlet.base.errors import ArgumentError, GradletError
+from gradlet.base.errors import ArgumentError, GradletError, JitError
 from gradlet.onnx import host
 from gradlet.onnx.elements import ELEMENTS, STRING, dtype_of, element_name, number_of
 from gradlet.onnx.graph import Graph, Info, Model, Node, body_for, load
 from gradlet.onnx.package import onnx_package
 from gradlet.onnx.registry import OnnxError, Operator, Parameter
-from gradlet.onnx.values import EMPTY, Array, Empty, Value
+from gradlet.onnx.replays import Replays
+from gradlet.onnx.values import EMPTY, KEPT_BYTES, Array, Empty, Value
 from gradlet.tensor.tensor import Tensor
 
 # Known values with more elements than this are computed on the device, in kernels.
@@ -127,7 +128,7 @@ class Run:
                 return folded
             call = Call(self, node, scope, found)
             return self.outputs(node, found, _invoke(node.operator, call, found, node.attributes))
-        except OnnxError:
+        except (OnnxError, JitError):
             raise
         except GradletError as error:
             raise OnnxError(f"{node.where}: {error}") from error
@@ -227,15 +228,12 @@ class OnnxRunner:
         self.inputs: list[Info] = [i for i in graph.inputs if i.name not in graph.constants]
         self.outputs: list[Info] = list(graph.outputs)
         self._constants: dict[tuple[Any, ...], Tensor] = {}
-        self._kept: dict[int, tuple[Array, Tensor]] = {}
+        self._replays = Replays(self._walk)
 
     def constant(self, array: Array) -> Tensor:
-        """A tensor of host data on this runner's device: one tensor for the same data."""
-        if array.nbytes > 1 << 16:
-            kept = self._kept.get(id(array))
-            if kept is None:
-                kept = self._kept[id(array)] = (array, Tensor(np.ascontiguousarray(array), self.device))
-            return kept[1]
+        """A tensor of host data on this runner's device: one tensor for the same data, unless it is large."""
+        if array.nbytes > KEPT_BYTES:
+            return Tensor(np.ascontiguousarray(array), self.device)
         data = np.ascontiguousarray(array).tobytes()
         key = (array.dtype.name, array.shape, data if len(data) < 64 else hashlib.sha256(data).digest())
         found = self._constants.get(key)
@@ -257,7 +255,11 @@ class OnnxRunner:
             ArgumentError: an input that is missing, unknown, or of another type or shape than the file declares.
             OnnxError: a node that refuses its inputs.
         """
-        values = self.values(inputs, **named)
+        found = self._inputs({**(inputs or {}), **named})
+        replayed = self._replays.results(found)
+        if replayed is not None:
+            return {info.name: tensor for info, tensor in zip(self.outputs, replayed)}
+        values = self._walk(found)
         results = {info.name: _result(value, self.constant) for info, value in zip(self.outputs, values)}
         lazy = [t for r in results.values() for t in _tensors(r)]
         if lazy:
@@ -266,7 +268,12 @@ class OnnxRunner:
 
     def values(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> list[Any]:
         """The outputs as values that nothing has computed yet, with their element types."""
-        given = {**(inputs or {}), **named}
+        return self._walk(self._inputs({**(inputs or {}), **named}))
+
+    def _walk(self, found: Sequence[Any]) -> list[Any]:
+        return Run(self).graph(self.model.graph, found, None)
+
+    def _inputs(self, given: Mapping[str, Any]) -> list[Any]:
         graph = self.model.graph
         known = [i.name for i in graph.inputs]
         for name in given:
@@ -283,7 +290,7 @@ class OnnxRunner:
                 found.append(EMPTY)
             else:
                 raise ArgumentError(f"input {info.name!r} ({info}) is missing")
-        return Run(self).graph(graph, found, None)
+        return found
 
     def _input(self, info: Info, data: Any, sizes: dict[str, int]) -> Any:
         """One input as a value, checked against its declaration."""

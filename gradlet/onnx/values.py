@@ -20,6 +20,8 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 # How operators have their inputs read; see registry.
 Ints: TypeAlias = "list[int]"
 Number: TypeAlias = Any
+# Arrays of more bytes are not kept beside their tensor.
+KEPT_BYTES: Final = 1 << 18
 
 
 class Value:
@@ -71,13 +73,14 @@ class Value:
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        return self._array.shape if self._tensor is None and self._array is not None else self._need().shape
+        return self._array.shape if self._tensor is None and self._array is not None else self.needed().shape
 
     @property
     def ndim(self) -> int:
         return len(self.shape)
 
-    def _need(self) -> Tensor:
+    def needed(self) -> Tensor:
+        """The tensor of a value that has one."""
         assert self._tensor is not None
         return self._tensor
 
@@ -92,6 +95,8 @@ class Value:
             if self._array.dtype.kind in "Oc":
                 raise DTypeError(f"{element_name(self.elem)} is no type of tensors")
             self._tensor = constant(carried(self._array))
+            if self._array.nbytes > KEPT_BYTES:
+                self._array = None  # weights lie in memory once
         return self._tensor
 
     def array(self) -> Array:
@@ -99,7 +104,7 @@ class Value:
         if self._array is None:
             self._array = None if self._pull is None else self._pull()
         if self._array is None:
-            self._array = self._need().numpy()
+            self._array = self.needed().numpy()
         return self._array if self.elem == STRING else carried(self._array)
 
 

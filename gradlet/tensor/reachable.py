@@ -31,7 +31,7 @@ NOT_USED: Final = frozenset({"__init__", "__new__", "__post_init__", "__init_sub
 # Parts of gradlet whose objects hold nothing that a function could use as a number, but much that changes.
 _MACHINERY: Final = frozenset({
     "base", "ops", "graph", "rules", "grad", "target", "schedule", "optimize", "codegen", "render", "runtime",
-    "device", "engine", "tensor",
+    "device", "engine", "tensor", "onnx",
 })  # fmt: skip
 _HOLDERS: Final = (types.SimpleNamespace,)  # of the standard library, whose other objects are its own business
 _MISSING: Final = object()

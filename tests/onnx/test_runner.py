@@ -256,3 +256,33 @@ def test_the_command_describes_runs_and_times(tmp_path: Path, capsys: pytest.Cap
     assert "median of 2" in capsys.readouterr().out
     assert main(["onnx", "info", str(tmp_path / "absent.onnx")]) == 2
     assert main(["onnx", "run", str(path), "--input", "z=a.npy"]) == 2
+
+
+# calls that repeat
+def test_repeated_calls_are_captured_and_see_new_data() -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Tanh", ["h"], ["y"])]
+    w = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    runner = OnnxRunner(model(nodes, {"x": (FLOAT, ["n", 3])}, ["y"], {"w": w}))
+    for n in (2, 2, 2, 5, 5, 2, 5, 2):
+        x = np.random.default_rng(n).standard_normal((n, 3)).astype(np.float32) + n
+        np.testing.assert_allclose(runner(x=x)["y"].numpy(), np.tanh(x @ w), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(runner(x=Tensor(x))["y"].numpy(), np.tanh(x @ w), rtol=1e-5, atol=1e-6)
+    plans = runner._replays._plans
+    assert len(plans) == 4 and all(p.captures and not p.walked for p in plans.values())
+
+
+def test_numbers_that_decide_belong_to_the_capture() -> None:
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["h"]), helper.make_node("Neg", ["h"], ["y"])]
+    runner = OnnxRunner(model(nodes, {"x": (FLOAT, [6]), "s": (INT64, [2])}, ["y"]))
+    x = np.arange(6, dtype=np.float32)
+    for shape in ([2, 3], [3, 2], [2, 3], [3, 2], [6, 1], [2, 3], [3, 2]):
+        got = runner(x=x, s=np.array(shape))["y"].numpy()
+        np.testing.assert_array_equal(got, -x.reshape(shape))
+
+
+def test_what_depends_on_data_is_walked_at_every_call() -> None:
+    nodes = [helper.make_node("Abs", ["x"], ["a"]), helper.make_node("NonZero", ["a"], ["y"])]
+    runner = OnnxRunner(model(nodes, {"x": (FLOAT, [4])}, ["y"], kind=INT64))
+    for _ in range(3):
+        for data in ([1, 0, 2, 0], [0, 0, 0, 0], [1, 1, 1, 1]):
+            assert runner(x=np.array(data, np.float32))["y"].tolist() == [list(np.nonzero(data)[0])]
