@@ -34,7 +34,6 @@ from gradlet.rules.sets import INDEX_MATH
 
 WARP: Final = 32
 ROW: Final = 128  # bytes of a row in shared memory
-WARP_ROWS: Final = 16
 ROOM, ALL_ROOM = -2, -3  # as what is waited for: a buffer for results, all buffers for results
 _OPENING: Final = frozenset({Op.RANGE, Op.ACC, Op.UPDATE, Op.STORE, Op.END, Op.BARRIER, Op.WAIT})
 
@@ -267,14 +266,16 @@ class _Roles:
 
     def _gather(self, stores: list[UOp], box: UOp, local: UOp) -> None:
         arg, row = box.arg, ROW // box.dtype.itemsize
-        down = arg.strides[arg.box.index(WARP_ROWS)]
+        # The second row of a lane is eight further along one axis, or the next along another.
+        rows = [(step, part) for step, part in zip(arg.strides[1:], arg.box[1:], strict=True) if part > 1]
+        down = 8 * rows[0][0] if len(rows) == 1 else rows[-1][0]
         forms = [affine(s.src[0].src[1]) for s in stores]
         base = min(f.constant for f in forms)
         if any(f.terms != forms[0].terms for f in forms):
             raise CompilerError("results of a lane lie no constant distances apart")
         parts: dict[int, list[tuple[int, int, UOp]]] = {}
         for form, store in zip(forms, stores, strict=True):
-            half, column = divmod(form.constant - base, 8 * down)
+            half, column = divmod(form.constant - base, down)
             parts.setdefault(column // row, []).append((half, column % row, store))
         lane = mk(Op.SPECIAL, dtypes.index, (), SpecialArg("thread", self.threads))
         room = prod(arg.box)

@@ -18,7 +18,7 @@ from gradlet.ops.op import AxisKind, BoxArg, Op, OptKind, ReduceArg, TensorizeDe
 from gradlet.optimize.actions.roles import staged_by_engine
 from gradlet.optimize.actions.tensorize import Tiles, tiles_of
 from gradlet.optimize.analysis import closed_by, kernel_order, make_range
-from gradlet.optimize.boxes import Axis, axes_of
+from gradlet.optimize.boxes import Axis, axes_of, stored_guards
 from gradlet.rules.sets import INDEX_MATH
 from gradlet.target.target import Target
 
@@ -82,9 +82,11 @@ def _boxes(
     for filled, side in zip((tiles.first, tiles.second), node.src[0].src, strict=True):
         store, used = filled.src[1], side.src[0].src[0].src[1]
         own = closed_by(filled)
-        summed = {_twin(store.src[0].src[1], own, used, tensor), *rest}
+        twins = {r: _twin(store.src[0].src[1], own, used, r) for r in used.toposort() if r.op is Op.RANGE}
+        summed = {twins[tensor], *rest}
         load = store.src[1].src[0]
-        axes = axes_of(load, own, summed.__contains__)
+        known = [guard.substitute(twins) for guard in stored_guards(sink)]
+        axes = axes_of(load, own, summed.__contains__, known)
         if isinstance(axes, str):
             raise CompilerError(f"what STAGE with engine=1 copies is no box any more: {axes}")
         boxes.append(_box(load, axes, own))
@@ -100,7 +102,7 @@ def _boxes(
 def _twin(place: UOp, own: Collection[UOp], used: UOp, loop: UOp) -> UOp:
     """Of the ranges of a copy, the one that runs over what `loop` does where the copy is used."""
     wanted = _step(used, loop)
-    return next(r for r in own if _step(place, r) == wanted)
+    return next((r for r in own if _step(place, r) == wanted), loop)
 
 
 def _step(element: UOp, loop: UOp) -> int:
@@ -114,7 +116,10 @@ def _box(index: UOp, axes: list[Axis], inside: Collection[UOp]) -> UOp:
     """The part of memory that a copy brings; along rows of memory, as many elements as 128 bytes."""
     parts = [axis.length(inside) for axis in axes]
     parts[0] = ROW // index.dtype.itemsize
-    arg = BoxArg(tuple([a.size for a in axes]), tuple([a.stride for a in axes]), tuple(parts))
+    apart = tuple([axis.apart(inside) for axis in axes])
+    arg = BoxArg(
+        tuple([a.size for a in axes]), tuple([a.stride for a in axes]), tuple(parts), apart if max(apart) > 1 else ()
+    )
     return mk(Op.BOX, index.dtype, (index.src[0], *[a.begin(inside) for a in axes]), arg)
 
 
@@ -127,15 +132,11 @@ def _result_box(index: UOp, sides: list[set[UOp]], detail: TensorizeDetail) -> l
         return []
     parts = [axis.length(inside) for axis in axes]
     row = ROW // index.dtype.itemsize
-    by_number = {r.arg.number: number for number, axis in enumerate(axes) for r in axis.ranges}
-    columns, rows = by_number.get(detail.pair), by_number.get(detail.halves)
-    if (
-        columns != 0
-        or rows is None
-        or parts[rows] != WARP_ROWS
-        or parts[0] % row
-        or prod(parts) != parts[0] * parts[rows]
-    ):
+    by_number = {r.arg.number: number for number, axis in enumerate(axes) for r in axis.steps}
+    columns, halves = by_number.get(detail.pair), by_number.get(detail.halves)
+    if columns != 0 or halves is None or parts[0] % row or prod(parts[1:]) != WARP_ROWS:
+        return []
+    if max(a.apart(inside) for a in axes) > 1 or any(part > 1 for part in parts[halves + 1 :]):
         return []
     parts[0] = row
     arg = BoxArg(tuple([a.size for a in axes]), tuple([a.stride for a in axes]), tuple(parts))

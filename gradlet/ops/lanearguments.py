@@ -38,12 +38,14 @@ class BoxArg(NamedTuple):
         sizes: of the axes; outside of them are zeros.
         strides: elements that a step along each axis is; the first is 1.
         box: elements of the part along each axis.
+        apart: how far these are from one another; () means 1 along all axes.
         rounded: float32 elements become TF32 on the way, rounded to nearest.
     """
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
+    apart: tuple[int, ...] = ()
     rounded: bool = False
 
 

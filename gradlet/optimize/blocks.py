@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp
 from gradlet.ops.op import (
     AxisKind,
@@ -17,8 +16,6 @@ from gradlet.ops.op import (
     OptKind,
     StageDetail,
     Tail,
-    TensorizeDetail,
-    TileOrderDetail,
     adds_in_order,
 )
 from gradlet.optimize.analysis import KernelFacts, range_size
@@ -27,13 +24,6 @@ from gradlet.target.target import Target
 SIDE: Final = 16  # lanes along each side of a block
 NEAR: Final = 4  # rows or columns of a lane that lie side by side
 SHORT: Final = 16  # fewer sums than this are not worth blocks
-TENSOR_BLOCK: Final = 128  # rows and columns of a block that two warpgroups multiply
-TENSOR_DEPTH: Final = 64
-AHEAD: Final = 3  # buffers of every factor
-WIDE: Final = 256  # columns of a block, where there are enough blocks
-WIDE_AHEAD: Final = 4
-LONG: Final = 1024  # sums from which on wide blocks pay
-TOGETHER: Final = (8, 4, 2)  # rows of blocks that run at the same time
 DEPTH: Final = 16  # elements of the sums that a copy has
 # Rows and columns of a block, the largest first: reuse against workgroups.
 BLOCKS: Final = ((128, 128), (128, 64), (64, 128), (64, 64))
@@ -61,7 +51,7 @@ def product_of(facts: KernelFacts) -> Product | None:
     depth = reduce.src[1]
     if adds_in_order(Op.ADD, reduce.dtype) or depth.arg.kind is not AxisKind.REDUCE or (range_size(depth) or 0) < SHORT:
         return None
-    sides = [_load(side) for side in value.src]
+    sides = [load_of(side) for side in value.src]
     if None in sides:
         return None
     first, second = (s for s in sides if s is not None)
@@ -78,14 +68,14 @@ def product_of(facts: KernelFacts) -> Product | None:
     return Product(reduce, depth, first, rows, second, columns)
 
 
-def _load(node: UOp) -> UOp | None:
+def load_of(node: UOp) -> UOp | None:
     """The load that a factor is, perhaps converted."""
     if node.op is Op.CAST:
         node = node.src[0]
     return node if node.op is Op.LOAD else None
 
 
-class _Opts:
+class Opts:
     """Opts in order, and the numbers that splits give."""
 
     def __init__(self, number: int) -> None:
@@ -119,13 +109,13 @@ def tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
     if not fitting:
         return None
     block = next((b for b in fitting if others * -(-rows // b[0]) * -(-columns // b[1]) >= target.cores), fitting[-1])
-    opts = _Opts(facts.next_number())
+    opts = Opts(facts.next_number())
     depth = range_size(found.depth) or 0
     inner_rows = _side(opts, found.rows, rows, block[0], OptKind.UNROLL)
     inner_columns = _side(opts, found.columns, columns, block[1], OptKind.VECTORIZE)
     outer = int(found.depth.arg.number)
     inner = opts.split(OptKind.SPLIT, outer, DEPTH, depth)
-    _parallel_rest(facts, found, opts)
+    parallel_rest(facts, found, opts)
     if depth <= DEPTH:
         return None
     loads = [a for a in facts.accesses if not a.is_store]
@@ -138,85 +128,7 @@ def tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
     return opts.opts
 
 
-def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
-    """The opts for a product of 16-bit floats by matrix units; None where there are none, or rows are too short."""
-    found = product_of(facts)
-    narrow = (dtypes.bfloat16, dtypes.float16)
-    if found is None or not target.matrix_units or found.reduce.dtype is not dtypes.float32:
-        return None
-    if found.first.dtype not in narrow or found.second.dtype is not found.first.dtype:
-        return None
-    value = found.reduce.src[0]
-    if any(side.op is not Op.CAST for side in value.src):
-        return None
-    rows, columns = range_size(found.rows) or 0, range_size(found.columns) or 0
-    depth = range_size(found.depth) or 0
-    if rows < TENSOR_BLOCK // 2 or columns < TENSOR_BLOCK // 2 or depth <= TENSOR_DEPTH:
-        return None
-    loads = [a for a in facts.accesses if not a.is_store]
-    for load, own in ((found.first, found.rows), (found.second, found.columns)):
-        access = next(a for a in loads if a.node is load)
-        steps = {facts.stride(access, own), facts.stride(access, found.depth)}
-        if 1 not in steps or None in steps or any(s is not None and (s <= 0 or (s > 1 and s % 8)) for s in steps):
-            return None
-    opts = _Opts(facts.next_number())
-    others = 1
-    for r in facts.ranges[found.reduce]:
-        if r not in (found.rows, found.columns):
-            others *= range_size(r) or 1
-    tall = -(-rows // TENSOR_BLOCK)
-    many = others * tall * -(-columns // WIDE) >= 2 * target.cores
-    # A wide block fills a multiprocessor alone: its steps overlap one another. Of others two do, and their ends too.
-    wide = many and columns >= WIDE and depth >= LONG
-    width, buffers, pending = (WIDE, WIDE_AHEAD, 1) if wide else (TENSOR_BLOCK, AHEAD, 0)
-    number = int(found.rows.arg.number)
-    engine = target.copy_engine and not any(range_size(r) is None for r in facts.loops)
-    warps = opts.split(OptKind.SPLIT, number, TENSOR_BLOCK, rows)
-    if warps != number:
-        # Blocks that run at the same time are a few rows of blocks high, so that both factors are read near.
-        together = next((g for g in TOGETHER if tall % g == 0 and tall > g and columns > width), 1)
-        together = 1 if engine else together
-        if together > 1:
-            near = opts.split(OptKind.SPLIT, number, together, tall)
-            opts.add(OptKind.PARALLEL, near)
-        opts.add(OptKind.PARALLEL, number)
-    halves = opts.split(OptKind.SPLIT, warps, 16, TENSOR_BLOCK)
-    opts.split(OptKind.THREAD, warps, TENSOR_BLOCK // 16, TENSOR_BLOCK // 16)
-    opts.split(OptKind.THREAD, halves, 8, 16)
-    opts.split(OptKind.UNROLL, halves, 2, 2)
-    number = int(found.columns.arg.number)
-    groups = opts.split(OptKind.SPLIT, number, width, columns)
-    if groups != number:
-        opts.add(OptKind.PARALLEL, number)
-    four = opts.split(OptKind.SPLIT, groups, 8, width)
-    pair = opts.split(OptKind.VECTORIZE, four, 2, 8)
-    opts.split(OptKind.THREAD, four, 4, 4)
-    opts.split(OptKind.UNROLL, groups, width // 8, width // 8)
-    outer = int(found.depth.arg.number)
-    inner = opts.split(OptKind.SPLIT, outer, TENSOR_DEPTH, depth)
-    _parallel_rest(facts, found, opts)
-    for load in (found.first, found.second):
-        access = next(a for a in loads if a.node is load)
-        which = [a.node for a in loads if a.slot == access.slot].index(load)
-        detail = StageDetail(access.slot or 0, which, swizzle=True, buffers=buffers, engine=engine)
-        opts.opts.append(Opt(OptKind.STAGE, outer, 0, detail=detail))
-    opts.opts.append(Opt(OptKind.TENSORIZE, inner, 0, detail=TensorizeDetail(warps, halves, groups, pair, pending)))
-    if engine:
-        opts.add(OptKind.SPECIALIZE, outer)
-        tiles = [
-            int(r.arg.number)
-            for r, size in ((found.rows, TENSOR_BLOCK), (found.columns, width))
-            if (range_size(r) or 0) > size
-        ]
-        if tiles:
-            opts.opts.append(Opt(OptKind.PERSISTENT, tiles[0], target.cores))
-        if len(tiles) == 2:
-            opts.opts.append(Opt(OptKind.TILE_ORDER, tiles[0], TOGETHER[0], detail=TileOrderDetail(tiles[1])))
-        opts.opts.append(Opt(OptKind.EPILOGUE, warps, 0))
-    return opts.opts
-
-
-def _parallel_rest(facts: KernelFacts, found: Product, opts: _Opts) -> None:
+def parallel_rest(facts: KernelFacts, found: Product, opts: Opts) -> None:
     """Workgroups for what a product runs over beside its rows and columns."""
     for r in facts.loops:
         if r in (found.rows, found.columns) or r not in facts.ranges[found.reduce] or range_size(r) is None:
@@ -225,7 +137,7 @@ def _parallel_rest(facts: KernelFacts, found: Product, opts: _Opts) -> None:
             opts.add(OptKind.PARALLEL, int(r.arg.number))
 
 
-def _side(opts: _Opts, loop: UOp, size: int, block: int, kind: OptKind) -> list[int]:
+def _side(opts: Opts, loop: UOp, size: int, block: int, kind: OptKind) -> list[int]:
     """Cut rows or columns into blocks, lanes, and what each lane has; returns the numbers inside of a block."""
     number = int(loop.arg.number)
     inside = opts.split(OptKind.SPLIT, number, block, size)

@@ -12,7 +12,7 @@ from typing import Final
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, adds_in_order
-from gradlet.optimize import blocks
+from gradlet.optimize import blocks, units
 from gradlet.optimize.analysis import Access, KernelFacts, is_fixed, size_bound
 from gradlet.optimize.plan import Plan
 
@@ -29,7 +29,7 @@ GROUPS: Final = 32  # of lanes that share a reduction across memory, at most
 
 def share(facts: KernelFacts, plan: Plan) -> None:
     """Choose lanes, accesses and workgroups for a kernel."""
-    product = blocks.tensor_tile(facts, plan.target) or blocks.tile(facts, plan.target)
+    product = units.tensor_tile(facts, plan.target) or blocks.tile(facts, plan.target)
     if product is not None:
         plan.opts.extend(product)
         return

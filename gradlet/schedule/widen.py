@@ -48,7 +48,10 @@ def convert_once(root: UOp, target_of: Callable[[str], Target], default_device: 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or prod(src[0].shape) < MIN_WORK:
             return None
-        if target_of(devices.get(node, default_device)).kind != "cpu":
+        target = target_of(devices.get(node, default_device))
+        if target.matrix_units and src[0].op is Op.MUL:
+            return mk(node.op, node.dtype, (_converted_by_units(src[0]), *src[1:]), node.arg)
+        if target.kind != "cpu":
             return None
         return mk(node.op, node.dtype, (_stored_factors(src[0]), *src[1:]), node.arg)
 
@@ -79,6 +82,17 @@ def _at_fewest(node: UOp) -> UOp:
         if prod(bottom.shape) < prod(best.shape):
             best, above = bottom, len(chain)
     return replay(chain[:above], mk(Op.CAST, node.dtype, (best,)))
+
+
+def _converted_by_units(value: UOp) -> UOp:
+    """A product of 16-bit floats whose conversions are its own: a matrix unit makes them for nothing."""
+    sides: list[UOp] = []
+    for side in value.src:
+        bottom = root_of(side)
+        if not is_conversion(bottom) or bottom.src[0].dtype not in (dtypes.bfloat16, dtypes.float16):
+            return value
+        sides.append(mk(Op.CAST, bottom.dtype, (replay(chain_to(side, bottom), bottom.src[0]),)))
+    return mk(Op.MUL, value.dtype, tuple(sides))
 
 
 def _stored_factors(value: UOp) -> UOp:

@@ -12,7 +12,7 @@ from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
 from gradlet.graph.spec import check_program
 from gradlet.ops.op import AxisKind, BoxArg, KernelArg, Op, Opt, OptKind, RingArg, StageDetail, TileOrderDetail
-from gradlet.optimize import blocks
+from gradlet.optimize import units
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import KernelFacts
 from gradlet.render.cuda import boxes_of, render, shared_bytes
@@ -52,8 +52,8 @@ def test_one_warp_begins_copies_and_the_others_multiply() -> None:
 def test_boxes_end_where_their_operands_do() -> None:
     found = lower(kernel(factor(1000, 520) @ factor(1032, 520).T), SM_90)
     first, second, result = (box.arg for box in boxes_of(found))
-    assert first == BoxArg((520, 1000), (1, 520), (64, 128))
-    assert second == BoxArg((520, 1032), (1, 520), (64, 128))
+    assert first == BoxArg((520, 1000), (1, 520), (64, 64))
+    assert second == BoxArg((520, 1032), (1, 520), (64, 192))
     assert result == BoxArg((1032, 1000), (1, 1032), (64, 16))
 
 
@@ -62,7 +62,7 @@ def test_several_products_have_boxes_with_an_axis_more() -> None:
     other = Tensor.empty(3, 136, 256, device=D, dtype=dtypes.bfloat16)
     found = lower(kernel((many @ other).relu()), SM_90)
     first, second, result = (box.arg for box in boxes_of(found))
-    assert first.sizes == (136, 200, 3) and first.box == (64, 128, 1)
+    assert first.sizes == (136, 200, 3) and first.box == (64, 64, 1)
     assert second.sizes[0] == 256 and second.box[:2] == (64, 64)
     assert result.sizes == (256, 200, 3) and result.box == (64, 16, 1)
 
@@ -78,7 +78,7 @@ def test_blocks_are_walked_in_groups_the_last_one_smaller() -> None:
 
 def test_the_words_are_refused_with_reasons() -> None:
     ast = kernel(factor(256, 512) @ factor(512, 512))
-    opts = blocks.tensor_tile(KernelFacts(ast), SM_90) or []
+    opts = units.tensor_tile(KernelFacts(ast), SM_90) or []
     stages = [o for o in opts if o.kind is OptKind.STAGE]
     before = opts[: opts.index(stages[0])]
     assert all(isinstance(o.detail, StageDetail) and o.detail.engine for o in stages)
@@ -102,7 +102,34 @@ def test_the_words_are_refused_with_reasons() -> None:
 def test_rows_that_are_no_multiple_of_16_bytes_apart_are_no_box() -> None:
     ast = kernel(factor(256, 512) @ factor(512, 512))
     odd = kernel(factor(256, 516)[:, :512] @ factor(512, 512))
-    opts = blocks.tensor_tile(KernelFacts(ast), SM_90) or []
+    opts = units.tensor_tile(KernelFacts(ast), SM_90) or []
     with pytest.raises(Exception, match="no multiple of 16"):
         actions.apply(odd, opts, SM_90)
     assert not count(lower(odd, SM_90), Op.BOX)
+
+
+def convolution(image: tuple[int, ...], weights: tuple[int, ...], **how: int) -> LinearProgram:
+    x, w = (Tensor.empty(*shape, device=D, dtype=dtypes.bfloat16).permute(0, 3, 1, 2) for shape in (image, weights))
+    return lower(kernel(x.conv2d(w, **how).permute(0, 2, 3, 1).contiguous()), SM_90)
+
+
+def test_the_image_of_a_convolution_is_a_box_with_zeros_around_it() -> None:
+    found = convolution((64, 56, 56, 256), (256, 3, 3, 256), padding=1)
+    image, weights, result = (box.arg for box in boxes_of(found))
+    assert image == BoxArg((256, 56, 56, 64), (1, 256, 14336, 802816), (64, 8, 1, 16))
+    assert weights == BoxArg((2304, 256), (1, 2304), (64, 256))
+    assert result.box == (64, 8, 2)
+    assert (count(found, Op.WGMMA), count(found, Op.COPY_BOX), count(found, Op.STORE_BOX)) == (1, 2, 4)
+
+
+def test_strides_of_a_convolution_are_strides_of_the_box() -> None:
+    found = convolution((64, 56, 56, 256), (256, 3, 3, 256), padding=1, stride=2)
+    image, _, result = (box.arg for box in boxes_of(found))
+    assert image.sizes == (256, 56, 56, 64) and image.apart == (1, 2, 1, 1)
+    assert result.sizes == (256, 28, 28, 64)
+
+
+def test_products_of_few_rows_have_them_as_columns() -> None:
+    found = lower(kernel(factor(32, 8192) @ factor(8192, 8192)), SM_90)
+    (unit,) = (n.arg for n in found.uops if n.op is Op.WGMMA)
+    assert (unit.rows, unit.columns, unit.first_across) == (64, 32, True) and found.grid == 128

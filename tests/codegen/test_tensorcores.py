@@ -11,7 +11,7 @@ from gradlet.codegen.pipeline import lower
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import AxisKind, KernelArg, Op, OptKind, WgmmaArg
-from gradlet.optimize import blocks
+from gradlet.optimize import units as products
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import KernelFacts
 from gradlet.target.target import SM_90
@@ -67,7 +67,7 @@ def test_large_products_have_wide_blocks_whose_steps_overlap() -> None:
 
 def test_without_matrix_units_the_same_schedule_is_loops() -> None:
     ast = kernel(factor(256, 256) @ factor(256, 256))
-    opts = tuple(blocks.tensor_tile(KernelFacts(ast), LANES) or ())
+    opts = tuple(products.tensor_tile(KernelFacts(ast), LANES) or ())
     assert opts[-1].kind is OptKind.TENSORIZE
     found = lower(ast.replace(arg=KernelArg(ast.arg.name, opts)), replace(LANES, matrix_units=False))
     assert not units(found)
@@ -79,7 +79,7 @@ def test_without_matrix_units_the_same_schedule_is_loops() -> None:
     [
         lambda: Tensor.empty(512, 512, device=D) @ Tensor.empty(512, 512, device=D),  # float32
         lambda: factor(512, 60) @ factor(60, 512),  # one step
-        lambda: factor(16, 512) @ factor(512, 512),  # few rows
+        lambda: factor(12, 512) @ factor(512, 512),  # few rows
         lambda: factor(512, 515) @ factor(515, 512),  # rows that no access of 16 bytes begins at
     ],
 )
@@ -89,6 +89,6 @@ def test_what_units_cannot_do_is_done_without_them(value: object) -> None:
 
 def test_factors_have_to_be_staged() -> None:
     ast = kernel(factor(256, 256) @ factor(256, 256))
-    opts = [o for o in blocks.tensor_tile(KernelFacts(ast), SM_90) or () if o.kind is not OptKind.STAGE]
+    opts = [o for o in products.tensor_tile(KernelFacts(ast), SM_90) or () if o.kind is not OptKind.STAGE]
     with pytest.raises(Exception, match="a factor is not staged"):
         actions.apply(ast, opts, SM_90)

@@ -58,7 +58,7 @@ ARGS = {
     ops.WgmmaArg: st.builds(ops.WgmmaArg, *[st.integers(1, 256)] * 3, st.booleans(), st.booleans()),
     ops.CopyArg: st.builds(ops.CopyArg, st.integers(1, 16)),
     ops.WaitArg: st.builds(ops.WaitArg, st.integers(0, 9), st.integers(0, 9)),
-    ops.BoxArg: st.builds(ops.BoxArg, SHAPE, SHAPE, SHAPE, st.booleans()),
+    ops.BoxArg: st.builds(ops.BoxArg, SHAPE, SHAPE, SHAPE, SHAPE, st.booleans()),
     ops.RingArg: st.builds(ops.RingArg, *[st.integers(1, 9)] * 3),
     ops.TurnArg: st.builds(ops.TurnArg, st.booleans(), st.integers(0, 9)),
     ops.BarrierArg: st.builds(ops.BarrierArg, st.integers(0, 99)),

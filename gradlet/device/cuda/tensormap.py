@@ -24,6 +24,7 @@ class Box(NamedTuple):
         sizes: elements along each axis, the fastest first.
         strides: bytes of a step along each axis but the first.
         box: elements along each axis of what is moved.
+        apart: how far these are from one another.
     """
 
     argument: int
@@ -31,12 +32,14 @@ class Box(NamedTuple):
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
+    apart: tuple[int, ...]
 
 
 def box(argument: int, dtype: DType, arg: BoxArg) -> Box:
     """The words for a BOX of a kernel."""
     kind = "TFLOAT32" if arg.rounded else KINDS.get(dtype.name, "UINT8")
-    return Box(argument, kind, arg.sizes, tuple([s * dtype.itemsize for s in arg.strides[1:]]), arg.box)
+    apart = arg.apart or (1,) * len(arg.box)
+    return Box(argument, kind, arg.sizes, tuple([s * dtype.itemsize for s in arg.strides[1:]]), arg.box, apart)
 
 
 def frozen(value: Any) -> Any:
@@ -58,7 +61,7 @@ def encode(gpu: Gpu, box: Box, address: int) -> bytes:
     found = gpu.call(
         "cuTensorMapEncodeTiled", getattr(api.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{box.kind}"),
         len(box.sizes), address, [wide(s) for s in box.sizes], [wide(s) for s in box.strides],
-        [narrow(s) for s in box.box], [narrow(1)] * len(box.box),
+        [narrow(s * apart) for s, apart in zip(box.box, box.apart, strict=True)], [narrow(s) for s in box.apart],
         api.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, api.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
         api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,

@@ -15,7 +15,7 @@ from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AxisKind, LocalArg, Op, Opt, StageDetail
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.analysis import KernelFacts, affine, coefficient, make_after, make_range, range_size
-from gradlet.optimize.boxes import axes_of
+from gradlet.optimize.boxes import axes_of, stored_guards
 from gradlet.target.target import Target
 
 WRITTEN_OUT: Final = 16  # accesses of a lane in one copy
@@ -98,12 +98,17 @@ def _fetched(
     used = sum(n.arg.size * n.dtype.itemsize for n in facts.order if n.op is Op.LOCAL)
     if used + detail.buffers * elements * value.dtype.itemsize > target.shared_bytes:
         raise refusal(opt, f"lanes share {target.shared_bytes} bytes, {used} of them are taken; choose smaller tiles")
-    axes = axes_of(value.src[0], inside, lambda r: r.arg.kind is AxisKind.REDUCE)
+    known = stored_guards(facts.sink)
+    axes = axes_of(value.src[0], inside, lambda r: r.arg.kind is AxisKind.REDUCE, known)
     if isinstance(axes, str):
         raise refusal(opt, axes)
-    form = affine(value.src[0].src[1])
-    walk = sorted(inside, key=lambda r: -form.terms.get(r, 1 << 60))
-    rows = _Rows.of(opt, walk, {r: form.terms.get(r) for r in inside}, value.dtype.itemsize)
+    strides: dict[UOp, int | None] = {
+        r: step * axis.stride for axis in axes for r, step in axis.steps.items() if r in inside
+    }
+    if strides.keys() != set(inside):
+        raise refusal(opt, "what is loaded does not change along all ranges of the tile")
+    walk = sorted(inside, key=lambda r: -(strides[r] or 0))
+    rows = _Rows.of(opt, walk, strides, value.dtype.itemsize, apart=True)
     number = facts.next_number()
     own = {r: make_range(r.src[0], number + i, AxisKind.LOOP) for i, r in enumerate(inside)}
     local = mk(Op.LOCAL, value.dtype, (), LocalArg(_next_local(facts), detail.buffers * elements))
@@ -139,8 +144,10 @@ class _Rows(NamedTuple):
         return PIECE // self.itemsize
 
     @staticmethod
-    def of(opt: Opt, walk: list[UOp], strides: dict[UOp, int | None], itemsize: int) -> _Rows:
-        """The rows of a tile whose ranges are given in the order of memory.
+    def of(
+        opt: Opt, walk: list[UOp], strides: dict[UOp, int | None], itemsize: int, apart: bool = False
+    ) -> _Rows:  # fmt: skip
+        """The rows of a tile whose ranges are given in the order of memory; `apart`: at any distances.
 
         Raises:
             ArgumentError: it has no such rows.
@@ -160,7 +167,7 @@ class _Rows(NamedTuple):
         across: dict[UOp, int] = {}
         count = 1
         for r in reversed(rest):
-            if strides[r] != row * count:
+            if strides[r] != row * count and not apart:
                 raise refusal(opt, "its rows do not lie in one order in memory")
             across[r] = count
             count *= range_size(r) or 1

@@ -15,7 +15,7 @@ from gradlet.graph.node import UOp, mk
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AxisKind, Op, Opt, TensorizeDetail
 from gradlet.optimize.actions.refusal import refusal
-from gradlet.optimize.analysis import KernelFacts, make_range, range_size
+from gradlet.optimize.analysis import KernelFacts, make_range, nesting_order, range_size
 from gradlet.rules.sets import INDEX_MATH
 from gradlet.target.target import Target
 
@@ -75,6 +75,17 @@ def tensorize(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
         found = facts.by_number(number)
         if found is None or found.arg.kind is not kind:
             raise refusal(opt, f"range {number} is not of kind {kind.name}")
+    warps = facts.by_number(detail.warps)
+    if warps not in facts.ranges[value.src[0]]:  # the factor with the rows comes first
+        if warps not in facts.ranges[value.src[1]]:
+            raise refusal(opt, f"no factor runs over the warps of range {detail.warps}")
+        value = mk(Op.MUL, value.dtype, (value.src[1], value.src[0]))
+    lanes = sorted(
+        (r for r in facts.loops if r.arg.kind is AxisKind.THREAD and r in facts.ranges[reduce]), key=nesting_order
+    )
+    rows = [r in facts.ranges[value.src[0]] for r in lanes]
+    if [range_size(r) for r in lanes[1:]] != [8, 4] or lanes[0] is not warps or rows != [True, True, False]:
+        raise refusal(opt, "lanes are not numbered by warps, then by eight rows, then by four pairs of columns")
     inner = make_range(loop.src[0], loop.arg.number, AxisKind.TENSOR)
     body = value.substitute({loop: inner})
     made = mk(Op.REDUCE, reduce.dtype, (body, *[inner if r is loop else r for r in reduce.src[1:]]), reduce.arg)

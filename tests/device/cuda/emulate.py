@@ -166,7 +166,7 @@ def multiply(columns: int, kind: str, first_across: bool, second_across: bool) -
 
 
 RING = r"""
-struct Map { const char* memory; int itemsize, axes; long long sizes[5], strides[5], box[5]; };
+struct Map { const char* memory; int itemsize, axes; long long sizes[5], strides[5], box[5], apart[5]; };
 static long long ring_words[64][4];  // phase, arrivals and bytes that are left, all arrivals
 static u64* ring_base;
 inline_ long long* word_of(u64* word) { return ring_words[word - ring_base]; }
@@ -207,7 +207,7 @@ inline_ void move_box(char* near, const Map& map, const long long* at, bool load
     long long rest = n, offset = 0;
     bool inside = true;
     for (int i = 0; i < map.axes; ++i) {
-      const long long c = at[i] + rest % map.box[i];
+      const long long c = at[i] + rest % map.box[i] * map.apart[i];
       rest /= map.box[i];
       inside = inside && c >= 0 && c < map.sizes[i];
       offset += c * map.strides[i];
@@ -296,7 +296,8 @@ def source(program: LinearProgram) -> str:
     maps = [
         f"Map{{(const char*)arguments[{slots.index(b.slot)}], {b.dtype.itemsize}, {len(b.arg.sizes)}, "
         + ", ".join("{" + ", ".join(map(str, row)) + "}" for row in (
-            b.arg.sizes, [s * b.dtype.itemsize for s in b.arg.strides], b.arg.box))
+            b.arg.sizes, [s * b.dtype.itemsize for s in b.arg.strides], b.arg.box,
+            b.arg.apart or (1,) * len(b.arg.box)))
         + "}"
         for b in cuda.boxes_of(program)
     ]  # fmt: skip

@@ -60,6 +60,24 @@ TENSOR: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "columns of odd size": (_narrow(lambda a, b: a @ b), [(72, 200), (200, 328)]),
     "several, with a tail": (_narrow(lambda a, b, c: (a @ b + c).relu()), [(2, 130, 136), (2, 136, 72), (72,)]),
 }
+
+
+def _channels_last(**how: int) -> Callable[..., Any]:
+    """A convolution of images and weights whose channels lie side by side; its result lies so, too."""
+
+    def convolution(x: Any, w: Any) -> Any:
+        turned = x.permute(0, 3, 1, 2).conv2d(w.permute(0, 3, 1, 2), **how)
+        return (turned.relu() + 1).permute(0, 2, 3, 1).contiguous()
+
+    return _narrow(convolution)
+
+
+CONVOLUTIONS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
+    "3 x 3, odd": (_channels_last(padding=1), [(3, 12, 12, 72), (64, 3, 3, 72)]),
+    "strided": (_channels_last(padding=1, stride=2), [(2, 17, 17, 96), (72, 3, 3, 96)]),
+    "of single pixels": (_channels_last(), [(2, 9, 9, 128), (64, 1, 1, 128)]),
+}
+PRODUCTS = {**TENSOR, **CONVOLUTIONS, "few rows": (_narrow(lambda a, b: a @ b), [(24, 136), (136, 200)])}
 SLOW: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "row sums of odd length": (lambda x: x.sum(1), [(37, 129)]),
     "sum of all": (lambda x: x.sum(), [(37, 129)]),
@@ -103,9 +121,9 @@ def test_more_kernels(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TENSOR)
+@pytest.mark.parametrize("name", PRODUCTS)
 def test_products_by_matrix_units(name: str) -> None:
-    function, shapes = TENSOR[name]
+    function, shapes = PRODUCTS[name]
     same(function, *[numbers(*shape) for shape in shapes], tolerance=1e-2)
 
 

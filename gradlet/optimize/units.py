@@ -1,0 +1,248 @@
+"""Products by matrix units: the size of a block, by what its steps take and how evenly blocks fill the GPU.
+
+A block of rows and columns is what the registers of a workgroup hold: every 64 rows are a warpgroup. A step of the sum
+takes a warpgroup `columns / 2` clocks for every 16 elements, unless shared memory is slower: the units read the columns
+once for each warpgroup, and the copies write both factors. As many blocks as there are multiprocessors run at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from gradlet.base.dtype import dtypes
+from gradlet.base.errors import ArgumentError
+from gradlet.graph.node import UOp
+from gradlet.ops.op import Op, Opt, OptKind, StageDetail, TensorizeDetail, TileOrderDetail
+from gradlet.optimize.actions import language as actions
+from gradlet.optimize.analysis import KernelFacts, range_size
+from gradlet.optimize.blocks import Opts, Product, parallel_rest, product_of
+from gradlet.optimize.images import image_of, is_narrow, place_image
+from gradlet.target.target import Target
+
+ROW: Final = 128  # bytes of a step of the sum
+WARPGROUP: Final = 64  # rows of one
+LANES_BLOCK: Final = 128  # rows and columns of a block whose lanes copy for themselves
+LANES_AHEAD: Final = 3  # buffers of every factor
+LONG: Final = 1024  # sums from which on wide blocks pay there
+TOGETHER: Final = 8  # rows of blocks that run at the same time
+FEWEST: Final = 16  # columns that are worth a matrix unit
+ROWS: Final = (128, 64, 192)
+COLUMNS: Final = (256, 192, 128, 64, 32, 16)
+LARGEST: Final = 192 * 192  # elements of a block: what registers hold
+SHARED_CLOCK: Final = 128  # bytes that shared memory moves a clock
+BLOCK_CLOCKS: Final = 1500  # until the first products of a workgroup begin, and its last results are stored
+MOST_BUFFERS: Final = 12
+RING_WORDS: Final = 512  # bytes for the words of a ring
+NARROW: Final = (dtypes.bfloat16, dtypes.float16)
+
+
+class Block(NamedTuple):
+    """Rows and columns of a block, how many buffers its steps use in turn."""
+
+    rows: int
+    columns: int
+    buffers: int
+
+
+def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
+    """The opts for a product by matrix units; None where there are none, or what they need is not given."""
+    if not target.matrix_units:
+        return None
+    found = product_of(facts)
+    if found is None:
+        return _image_tile(facts, target)
+    if found.reduce.dtype is not dtypes.float32:
+        return None
+    if found.first.dtype not in NARROW or found.second.dtype is not found.first.dtype:
+        return None
+    if any(side.op is not Op.CAST for side in found.reduce.src[0].src):
+        return None
+    if (range_size(found.rows) or 0) < WARPGROUP <= (range_size(found.columns) or 0):
+        found = Product(found.reduce, found.depth, found.second, found.columns, found.first, found.rows)
+    for load, own in ((found.first, found.rows), (found.second, found.columns)):
+        access = next(a for a in facts.accesses if a.node is load)
+        steps = {facts.stride(access, own), facts.stride(access, found.depth)}
+        piece = 16 // load.dtype.itemsize
+        if 1 not in steps or None in steps or any(s is not None and (s <= 0 or (s > 1 and s % piece)) for s in steps):
+            return None
+    engine = target.copy_engine and not any(range_size(r) is None for r in facts.loops)
+    block = engine_block(facts, found, target) if engine else _lanes_block(facts, found, target)
+    return None if block is None else _opts(facts, found, block, target, engine)
+
+
+def _image_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
+    """The opts for a convolution whose image the copy engine can fetch as it lies."""
+    found = image_of(facts) if target.copy_engine else None
+    if found is None or not is_narrow(found) or found.reduce.dtype is not dtypes.float32:
+        return None
+    columns = range_size(found.columns) or 0
+    pixels = 1
+    for r in found.pixels:
+        pixels *= range_size(r) or 1
+    depth = 1
+    for r in found.reduce.src[1:]:
+        depth *= range_size(r) or 1
+    step = ROW // found.image.dtype.itemsize
+    blocks = [b for b in _blocks(target) if b.rows in (128, 64) and not (b.columns > 64 and b.columns // 2 >= columns)]
+    blocks = [b for b in blocks if b.columns >= WARPGROUP]
+    best = min(blocks, key=lambda b: _clocks(b, pixels, columns, depth, 1, target, step))
+    placed = place_image(facts, found, target, best.rows, best.columns)
+    tiles = placed.tiles[:1]
+    end(facts, placed.found, placed.opts, best, placed.outer, placed.inner, placed.detail, tiles, target, engine=True)
+    try:
+        actions.apply(facts.sink, placed.opts.opts, target)
+    except ArgumentError:
+        return None
+    return placed.opts.opts
+
+
+def _sizes(facts: KernelFacts, found: Product) -> tuple[int, int, int, int]:
+    """Rows, columns, length of the sum, and how many products there are."""
+    others = 1
+    for r in facts.ranges[found.reduce]:
+        if r not in (found.rows, found.columns):
+            others *= range_size(r) or 1
+    return range_size(found.rows) or 0, range_size(found.columns) or 0, range_size(found.depth) or 0, others
+
+
+def _lanes_block(facts: KernelFacts, found: Product, target: Target) -> Block | None:
+    """A block whose lanes copy for themselves."""
+    rows, columns, depth, others = _sizes(facts, found)
+    if min(rows, columns) < LANES_BLOCK // 2 or depth <= WARPGROUP:
+        return None
+    tall = -(-rows // LANES_BLOCK)
+    many = others * tall * -(-columns // 256) >= 2 * target.cores
+    # A wide block fills a multiprocessor alone: its steps overlap one another. Of others two do, and their ends too.
+    wide = many and columns >= 256 and depth >= LONG
+    return Block(LANES_BLOCK, 256, 4) if wide else Block(LANES_BLOCK, LANES_BLOCK, LANES_AHEAD)
+
+
+def engine_block(facts: KernelFacts, found: Product, target: Target) -> Block | None:
+    """The block that takes the fewest clocks."""
+    rows, columns, depth, others = _sizes(facts, found)
+    step = ROW // found.first.dtype.itemsize
+    if rows < WARPGROUP or columns < FEWEST or depth <= step:
+        return None
+    first, second = (_fast_is_depth(facts, found, load) for load in (found.first, found.second))
+    best: tuple[float, Block] | None = None
+    for block in _blocks(target):
+        # What lies along rows or columns is copied in parts of 128 bytes.
+        if (not first and block.rows % step) or (not second and block.columns % step):
+            continue
+        # Narrow blocks are for products of few columns: results of others are stored in rows of 128 bytes.
+        if block.columns < WARPGROUP and block.columns * 2 <= columns:
+            continue
+        if block.columns > FEWEST and block.columns // 2 >= columns:
+            continue
+        clocks = _clocks(block, rows, columns, depth, others, target, step)
+        if best is None or clocks < best[0]:
+            best = clocks, block
+    return None if best is None else best[1]
+
+
+def _fast_is_depth(facts: KernelFacts, found: Product, load: UOp) -> bool:
+    access = next(a for a in facts.accesses if a.node is load)
+    return facts.stride(access, found.depth) == 1
+
+
+def _blocks(target: Target) -> Iterator[Block]:
+    for rows in ROWS:
+        for columns in COLUMNS:
+            if rows * columns > LARGEST:
+                continue
+            results = rows // 16 * 2 * 16 * ROW
+            room = target.shared_bytes - RING_WORDS - results
+            buffers = min(MOST_BUFFERS, room // ((rows + columns) * ROW))
+            if buffers >= 3:
+                yield Block(rows, columns, buffers)
+
+
+def _clocks(block: Block, rows: int, columns: int, depth: int, others: int, target: Target, step: int) -> float:
+    """About how long all blocks take."""
+    groups = block.rows // WARPGROUP
+    units = groups * block.columns / 2  # for 32 bytes of the sum
+    reads = groups * (WARPGROUP * 32 + 32 * block.columns)
+    writes = (block.rows + block.columns) * 32
+    a_step = 4 * max(units, (reads + writes) / SHARED_CLOCK)
+    blocks = others * -(-rows // block.rows) * -(-columns // block.columns)
+    turns = -(-blocks // target.cores)
+    # One warpgroup alone does not multiply while it hands a buffer on.
+    alone = 1.15 if groups == 1 else 1.0
+    return turns * (-(-depth // step) * a_step * alone + BLOCK_CLOCKS / 4) + BLOCK_CLOCKS
+
+
+def _opts(facts: KernelFacts, found: Product, block: Block, target: Target, engine: bool) -> list[Opt]:
+    """The schedule for a block."""
+    opts = Opts(facts.next_number())
+    rows, columns, depth, _ = _sizes(facts, found)
+    step = ROW // found.first.dtype.itemsize
+    number = int(found.rows.arg.number)
+    tall = -(-rows // block.rows)
+    warps = opts.split(OptKind.SPLIT, number, block.rows, rows)
+    if warps != number:
+        # Blocks that run at the same time are a few rows of blocks high, so that both factors are read near.
+        together = next((g for g in (8, 4, 2) if tall % g == 0 and tall > g and columns > block.columns), 1)
+        if together > 1 and not engine:
+            opts.add(OptKind.PARALLEL, opts.split(OptKind.SPLIT, number, together, tall))
+        opts.add(OptKind.PARALLEL, number)
+    halves = opts.split(OptKind.SPLIT, warps, 16, block.rows)
+    opts.split(OptKind.THREAD, warps, block.rows // 16, block.rows // 16)
+    opts.split(OptKind.THREAD, halves, 8, 16)
+    opts.split(OptKind.UNROLL, halves, 2, 2)
+    groups, pair, wide = columns_of(opts, found.columns, columns, block.columns)
+    outer = int(found.depth.arg.number)
+    inner = opts.split(OptKind.SPLIT, outer, step, depth)
+    parallel_rest(facts, found, opts)
+    tiles = [int(found.rows.arg.number)] * (warps != number) + [int(found.columns.arg.number)] * wide
+    end(facts, found, opts, block, outer, inner, TensorizeDetail(warps, halves, groups, pair, 1), tiles, target, engine)
+    return opts.opts
+
+
+def columns_of(opts: Opts, loop: UOp, columns: int, block: int) -> tuple[int, int, bool]:
+    """Cut the columns as the unit has them: groups of eight, pairs; and whether there are several blocks."""
+    number = int(loop.arg.number)
+    groups = opts.split(OptKind.SPLIT, number, block, columns)
+    if groups != number:
+        opts.add(OptKind.PARALLEL, number)
+    four = opts.split(OptKind.SPLIT, groups, 8, block)
+    pair = opts.split(OptKind.VECTORIZE, four, 2, 8)
+    opts.split(OptKind.THREAD, four, 4, 4)
+    opts.split(OptKind.UNROLL, groups, block // 8, block // 8)
+    return groups, pair, groups != number
+
+
+def end(
+    facts: KernelFacts, found: Product, opts: Opts, block: Block, outer: int, inner: int, detail: TensorizeDetail,
+    tiles: list[int], target: Target, engine: bool,
+) -> None:  # fmt: skip
+    """Both copies, the unit, and how workgroups run."""
+    loads = [a for a in facts.accesses if not a.is_store]
+    for load in (found.first, found.second):
+        access = next(a for a in loads if a.node is load)
+        which = [a.node for a in loads if a.slot == access.slot].index(load)
+        stage = StageDetail(access.slot or 0, which, swizzle=True, buffers=block.buffers, engine=engine)
+        opts.opts.append(Opt(OptKind.STAGE, outer, 0, detail=stage))
+    if not engine and block.buffers <= LANES_AHEAD:
+        detail = detail._replace(pending=0)
+    opts.opts.append(Opt(OptKind.TENSORIZE, inner, 0, detail=detail))
+    if not engine:
+        return
+    opts.add(OptKind.SPECIALIZE, outer)
+    if tiles:
+        opts.opts.append(Opt(OptKind.PERSISTENT, tiles[0], target.cores))
+    if len(tiles) == 2:
+        opts.opts.append(Opt(OptKind.TILE_ORDER, tiles[0], TOGETHER, detail=TileOrderDetail(tiles[1])))
+    for access in facts.accesses:
+        if (
+            access.is_store
+            and found.rows in access.ranges
+            and access.slot is not None
+            and _stored_only(facts, access.slot)
+        ):
+            opts.opts.append(Opt(OptKind.EPILOGUE, detail.warps, access.slot))
+
+
+def _stored_only(facts: KernelFacts, slot: int) -> bool:
+    """Whether a slot is stored once and never loaded from."""
+    return sum(a.slot == slot for a in facts.accesses) == 1
