@@ -18,7 +18,9 @@ _RANGE: Final = re.compile(r"(?:(\w+):)?(-?\d+)\.\.(-?\d+)")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `gradlet export`."""
     parser.add_argument("function", help="module:name of a jitted function; name may be a path, as in model.step")
-    parser.add_argument("--out", required=True, help="the file to write, as step.gradlet")
+    parser.add_argument("--out", metavar="FILE", help="the file to write, as step.gradlet")
+    parser.add_argument("--c", metavar="FOLDER", help="write C into this folder: a C file, a header, weights")
+    parser.add_argument("--name", help="what names in C begin with (default: the function's)")
     parser.add_argument(
         "--arg", action="append", default=[], metavar="[NAME=]VALUE",
         help="an argument, in order or by name: float32[2,3] is a tensor of this form, float32[n:1..64,3] one whose "
@@ -34,11 +36,19 @@ def run(arguments: argparse.Namespace) -> int:
         ArgumentError: no such module or function, or an argument that cannot be read.
     """
     from gradlet import Tensor
-    from gradlet.io import program
+    from gradlet.io import csource, program
 
+    if arguments.out is None and arguments.c is None:
+        raise ArgumentError("nothing is asked for: use --out FILE, or --c FOLDER")
     function = found(arguments.function)
     args, kwargs = example(arguments.arg)
     with Tensor.train(arguments.train):
+        if arguments.c is not None:
+            files = csource.export_c(function, arguments.c, args, kwargs, arguments.name)
+            print("\n".join([f"{file}: {file.stat().st_size:,} bytes" for file in files]))
+            print(csource.prototype(files[1].read_text()))
+        if arguments.out is None:
+            return 0
         program.export(function, arguments.out, args, kwargs)
     loaded = program.load(arguments.out)
     print(f"{arguments.out}: {Path(arguments.out).stat().st_size:,} bytes, {loaded.kernels} kernels")

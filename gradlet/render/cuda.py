@@ -263,7 +263,7 @@ def render(
     kernel = _Kernel(program, target)
     body = kernel.body()
     formats = dict.fromkeys(dtype for dtype in kernel.functions.used.values() if dtype is not None)
-    helpers = [_format_functions(dtype) for dtype in formats]
+    helpers = [format_functions(dtype) for dtype in formats]
     if kernel.units:
         helpers += [units[0].strip(), *[units[1](*unit) for unit in kernel.units]]
     if kernel.boxes:
@@ -551,7 +551,7 @@ class _Kernel(CKernel):
 
 
 # floats of 8 bits
-def _format_functions(dtype: DType) -> str:
+def format_functions(dtype: DType) -> str:
     """Conversions of a float of few bits from and to float, in integer arithmetic."""
     form, kind = dtype.format, carith.register_type(dtype)
     return _widening(dtype.name, form, kind) + "\n" + _narrowing(dtype.name, form, kind)

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from math import prod
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from weakref import ref
 
@@ -168,6 +169,24 @@ class jit:
             OSError: the file cannot be written.
         """
         import_module("gradlet.io.program").export(self, path, args, kwargs)
+
+    def export_c(
+        self,
+        folder: str | os.PathLike[str],
+        *args: Any,
+        name: str | None = None,
+        embed: bool | None = None,
+        **kwargs: Any,
+    ) -> list[Path]:
+        """Write the function as C11: a C file, a header, and a file of weights unless they are small (or `embed` says).
+
+        Raises:
+            JitError: as for `export`.
+            ArgumentError: `name`, which all names in C begin with, is no C identifier.
+            OSError: a file cannot be written.
+        """
+        files: list[Path] = import_module("gradlet.io.csource").export_c(self, folder, args, kwargs, name, embed)
+        return files
 
     @property
     def kernels(self) -> list[jitreport.ReplayedKernel]:

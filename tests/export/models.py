@@ -26,6 +26,11 @@ class Model(NamedTuple):
         with Tensor.train(self.trains):
             (self.exported or self.step).export(path, **arguments)
 
+    def export_c(self, folder: Any, name: str, embed: bool, **arguments: Any) -> None:
+        """Write it as C."""
+        with Tensor.train(self.trains):
+            (self.exported or self.step).export_c(folder, name=name, embed=embed, **arguments)
+
 
 def convolutions() -> Model:
     """The network of `gradlet demo`, for two images."""
