@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from gradlet.base import events, settings
 from gradlet.engine import programs, report
 from gradlet.graph.launch import is_launch
-from gradlet.graph.node import UOp
+from gradlet.graph.node import UOp, no_gc
 from gradlet.graph.program import AnyProgram
 from gradlet.runtime.buffer import Buffer
 from gradlet.runtime.device import Device
@@ -125,11 +125,12 @@ def prepare_kernels(wanted: Iterable[tuple[UOp, str]]) -> None:
     launches = [ast for ast, _ in missing if is_launch(ast.arg)]
     before, _together.launches = _together.launches, launches
     try:
-        if all(Device[device].target.cores > 1 for _, device in missing):
-            _prepare_beside(missing, settings_key)
-        elif len(launches) > 1:
-            for ast, device in missing:
-                _keep((ast, device, settings_key), build_kernel(ast, device))
+        with no_gc():  # it would go over all graphs again and again
+            if all(Device[device].target.cores > 1 for _, device in missing):
+                _prepare_beside(missing, settings_key)
+            elif len(launches) > 1:
+                for ast, device in missing:
+                    _keep((ast, device, settings_key), build_kernel(ast, device))
     finally:
         _together.launches, _together.shared = before, None
 

@@ -104,6 +104,7 @@ def kernel_function(
     """
     kernel = _Kernel(program, target, loops_before)
     kernel.render()
+    kernel.handlers.clear()  # they hold the kernel, which would stay until Python looks for cycles
     lines = [kernel.head(name, linkage, attributes), *kernel.writer.lines, "}"]
     return Function(lines, kernel.writer.declarations, kernel.loop_count - loops_before)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import sys
@@ -122,6 +123,23 @@ def test_bodies_of_several_launches_are_compiled_once(
             get_kernel(case.sink, "CPU").run(buffers, case.variables, True)
             launches.compare(case, contents(case, buffers))
         assert len(sources) == 6
+
+
+def test_nothing_is_left_to_the_collector_which_rests_meanwhile() -> None:
+    cases = [launches.mixed(), launches.pack((7, 61)), launches.attention()]
+    gc.collect()
+    events: list[str] = []
+    gc.callbacks.append(lambda phase, _: events.append(phase))
+    try:
+        prepare_kernels([(case.sink, "CPU") for case in cases])
+        assert not events and gc.isenabled()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        assert not [o for o in gc.garbage if type(o).__module__.startswith("gradlet")]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.callbacks.pop()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
