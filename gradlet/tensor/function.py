@@ -271,8 +271,16 @@ class jit:
             signature = signature_of(args, kwargs)
             function = self.function
 
-            def roots() -> list[Any]:
-                return [value for _, value in _roots_of(function)]
+            if hasattr(function, "guarded_instance"):
+
+                def roots() -> list[Any]:
+                    return [value for _, value in _roots_of(function)]
+
+            else:
+                always: list[Any] = [function]
+
+                def roots() -> list[Any]:
+                    return always
 
             fast = FastCall(capture, replayed, guards, roots, arguments.tensors, signature)
             self._fast = [fast, *others[: MAX_FAST - 1]]
@@ -289,8 +297,12 @@ class jit:
             views.append(
                 (for_any_size(chain), base.dtype, base.arg.size, base.arg.device, bases.setdefault(base, len(bases)))
             )
-        forms = tuple([(path, *_form(tensor)) for path, tensor in guards.by_path.items()])
-        return (tuple(arguments.values), tuple(views), guards.key, bool(Tensor.training), forms)
+        found = guards.by_path
+        forms = tuple([(path, *_form(tensor)) for path, tensor in found.items()])
+        # Which arguments are one object, and which are closed over too: places may get the object itself.
+        names: dict[int, Any] = {id(tensor): path for path, tensor in found.items()}
+        objects = tuple([names.setdefault(id(tensor), n) for n, tensor in enumerate(arguments.tensors)])
+        return (tuple(arguments.values), tuple(views), guards.key, bool(Tensor.training), forms, objects)
 
     def _refuse_large(self, guards: Guards) -> None:
         """Look at nothing that cannot be compared at every call.

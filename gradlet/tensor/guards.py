@@ -37,8 +37,17 @@ class _Step(NamedTuple):
     parent: int
     position: int
     kind: type
-    ids: tuple[int, ...]
+    ids: tuple[int, ...]  # as it was found
     labels: Sequence[str | None]
+
+
+class _Place(NamedTuple):
+    """A place that calls put values into: its step, the steps of what lies in it, the tensors there, and how to."""
+
+    number: int
+    below: list[int]
+    tensors: list[tuple[str, int, int]]
+    put: Callable[[Any, Any], None]
 
 
 class Change(NamedTuple):
@@ -94,6 +103,7 @@ class Guards:
         self._places: dict[str, tuple[int, int]] = {}  # of tensors: step and position
         self._numbers: dict[int, int] = {}
         self._numbers_of: dict[str, int] = {}
+        self._known_places: dict[tuple[str, int], _Place] = {}
         self._died: list[Any] = []  # an id says which tensor it is only while that lives
         self.generators: list[tuple[str, Any]] = []
         self.unwatched: list[tuple[str, Any]] = []
@@ -102,6 +112,7 @@ class Guards:
         self._roots = [value for _, value in roots]
         self._own: list[Any] = []  # roots that were found on the way: functions of classes
         self._steps: list[_Step] = []
+        self._quick: list[Any] = []  # of each step what `look` needs
         self._contents: list[tuple[int, int, bytes]] = []
         self._kept: list[Any] = []  # values whose identity is compared must not make room for others
         self._seen: dict[int, str] = {}
@@ -111,6 +122,7 @@ class Guards:
         self._pending = [_Pending(path, value, -1, number) for number, (path, value) in enumerate(roots)]
         self._key: tuple[tuple[str, Any], ...] | None = None
         self._walk()
+        self._quick = [step[1:6] for step in self._steps]
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -159,9 +171,9 @@ class Guards:
         if self._died:
             return None
         found: list[tuple[Any, ...]] = []
-        roots = (*given, *self._own)
+        roots: Sequence[Any] = (*given, *self._own) if self._own else given
         try:
-            for _, read, parent, position, kind, ids, _ in self._steps:
+            for read, parent, position, kind, ids in self._quick:
                 value = roots[position] if parent < 0 else found[parent][position]
                 if type(value) is not kind:
                     return None
@@ -220,29 +232,47 @@ class Guards:
             puts: path of the object, position, value.
         """
         roots = (*given, *self._own)
-        numbers = self._step_numbers
         for path, position, value in puts:
-            number = numbers[path]
-            step = self._steps[number]
-            held[number] = (*held[number][:position], value, *held[number][position + 1 :])
-            self._steps[number] = step._replace(ids=tuple(map(id, held[number])))
-            stale = {number}
-            for later in range(number + 1, len(self._steps)):
-                below = self._steps[later]
-                if below.parent in stale and (below.parent != number or below.position == position):
-                    stale.add(later)
-                    held[later] = below.read(held[below.parent][below.position])
-                    self._steps[later] = below._replace(ids=tuple(map(id, held[later])))
-            for name, (parent, place) in self._places.items():
-                if parent in stale and (parent != number or place == position):
-                    # What was there dies unnoticed: it is expected to.
-                    self._tensors[name] = ref(held[parent][place], self._died.append)
-        for path, position, value in puts:
-            step = self._steps[numbers[path]]
-            owner = roots[step.position] if step.parent < 0 else held[step.parent][step.position]
-            put = reachable.setter(owner, kind_of(owner), step.labels, position)
-            assert put is not None  # `changes` asked
-            put(value)
+            known = self._known_places.get((path, position))
+            if known is None:
+                number = self._step_numbers[path]
+                step = self._steps[number]
+                owner = roots[step.position] if step.parent < 0 else held[step.parent][step.position]
+                known = self._known_places[path, position] = self._place(number, position, owner)
+            number, below, tensors, put = known
+            before = held[number]
+            held[number] = (*before[:position], value, *before[position + 1 :])
+            self._expect(number, held[number])
+            for later in below:
+                other = self._steps[later]
+                held[later] = other.read(held[other.parent][other.position])
+                self._expect(later, held[later])
+            for name, parent, place in tensors:
+                # What was there dies unnoticed: it is expected to.
+                self._tensors[name] = ref(held[parent][place], self._died.append)
+            _, _, parent, place, *_ = self._steps[number]
+            put(roots[place] if parent < 0 else held[parent][place], value)
+
+    def _place(self, number: int, position: int, owner: Any) -> _Place:
+        """What `put` needs of a place of a step."""
+        below: list[int] = []
+        for later in range(number + 1, len(self._steps)):
+            step = self._steps[later]
+            if step.parent in below or (step.parent == number and step.position == position):
+                below.append(later)
+        tensors = [
+            (name, parent, place)
+            for name, (parent, place) in self._places.items()
+            if parent in below or (parent == number and place == position)
+        ]
+        put = reachable.setter(owner, kind_of(owner), self._steps[number].labels, position)
+        assert put is not None  # `changes` asked
+        return _Place(number, below, tensors, put)
+
+    def _expect(self, number: int, values: tuple[Any, ...]) -> None:
+        """Let the object of a step hold these from now on."""
+        read, parent, position, kind, _ = self._quick[number]
+        self._quick[number] = read, parent, position, kind, tuple(map(id, values))
 
     @property
     def _step_numbers(self) -> dict[str, int]:

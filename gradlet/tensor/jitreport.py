@@ -88,6 +88,8 @@ def moving(captures: Mapping[tuple[Any, ...], Any], last: tuple[Any, ...] | None
     for old, new in zip(last[4], key[4], strict=False):
         if old != new:
             return f"form of {new[0]}: its shape, dtype, device or view"
+    if last[5] != key[5]:
+        return "aliasing of arguments with each other or with what is closed over"
     return "training mode"
 
 

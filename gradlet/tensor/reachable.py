@@ -36,6 +36,7 @@ _MACHINERY: Final = frozenset({
 _HOLDERS: Final = (types.SimpleNamespace,)  # of the standard library, whose other objects are its own business
 _MISSING: Final = object()
 _DEFAULTS: Final = ("__code__", "__defaults__", "__kwdefaults__")  # what a function holds first
+_first_of_function: Final[Callable[[Any], tuple[Any, ...]]] = operator.attrgetter(*_DEFAULTS)
 
 Read = Callable[[Any], tuple[Any, ...]]
 
@@ -306,11 +307,13 @@ def _function_reader(function: types.FunctionType) -> tuple[Read, list[str | Non
 
     def read(value: types.FunctionType) -> tuple[Any, ...]:
         closure = value.__closure__ or ()
+        found = _first_of_function(value)
+        if cells:
+            found += tuple([closure[n].cell_contents for n in cells])
+        if present:
+            found += of_globals(value)
         attributes = value.__dict__
-        return (
-            value.__code__, value.__defaults__, value.__kwdefaults__,
-            *[closure[n].cell_contents for n in cells], *of_globals(value), *attributes.values(),
-        )  # fmt: skip
+        return (*found, *attributes.values()) if attributes else found
 
     labels: list[str | None] = [None, f"default of {name}", f"default of {name}"]
     labels += [code.co_freevars[n] for n in cells]
@@ -371,36 +374,47 @@ def has_value(cell: types.CellType) -> bool:
     return True
 
 
-def setter(
-    value: Any, kind: Kind, labels: Sequence[str | None], position: int
-) -> Callable[[Any], None] | None:  # fmt: skip
-    """What lets an object hold something else at a position of what its reader gives; None where nothing does."""
+def setter(value: Any, kind: Kind, labels: Sequence[str | None], position: int) -> Callable[[Any, Any], None] | None:
+    """What lets an object like this hold something else at a position of what its reader gives; None: nothing does."""
     label = labels[position]
     if label is None:
         return None
     if kind is Kind.FUNCTION:
         name = label.rpartition(".")[2]
         if "." in label:
-            return functools.partial(value.__dict__.__setitem__, name)
+            return lambda owner, new: owner.__dict__.__setitem__(name, new)
         if name in value.__code__.co_freevars and label not in labels[3:position]:  # those come before globals
-            cell = value.__closure__[value.__code__.co_freevars.index(name)]
-            return functools.partial(setattr, cell, "cell_contents")
-        return functools.partial(value.__globals__.__setitem__, name) if position >= len(_DEFAULTS) else None
+            number = value.__code__.co_freevars.index(name)
+            return lambda owner, new: setattr(owner.__closure__[number], "cell_contents", new)
+        return _set_global(name) if position >= len(_DEFAULTS) else None
     if kind is Kind.MODULE:
-        return functools.partial(vars(value).__setitem__, label.rpartition(".")[2])
+        return _set_attribute(label.rpartition(".")[2])
     items = {Kind.OBJECT: 0, Kind.SEQUENCE: 1, Kind.MAPPING: 2}.get(kind)
     if items is None:
         return None
     held = items * len(value) if items else 0
     if position < held:
         if isinstance(value, (list, deque)):
-            return functools.partial(value.__setitem__, position)
+            return _set_item(position)
         is_value = isinstance(value, dict) and position >= len(value)
-        return functools.partial(value.__setitem__, list(value)[position - len(value)]) if is_value else None
+        return _set_item(list(value)[position - len(value)]) if is_value else None
     slots = _slots(type(value)) if kind is Kind.OBJECT else ()  # type: ignore[arg-type]
     place = position - held - 1  # the class comes first
     if 0 <= place < len(slots):
-        return functools.partial(object.__setattr__, value, slots[place])
+        slot = slots[place]
+        return lambda owner, new: object.__setattr__(owner, slot, new)
     table = getattr(value, "__dict__", {})
     place -= len(slots) + len(table)
-    return functools.partial(table.__setitem__, list(table)[place]) if 0 <= place < len(table) else None
+    return _set_attribute(list(table)[place]) if 0 <= place < len(table) else None
+
+
+def _set_item(key: Any) -> Callable[[Any, Any], None]:
+    return lambda owner, new: owner.__setitem__(key, new)
+
+
+def _set_attribute(name: str) -> Callable[[Any, Any], None]:
+    return lambda owner, new: owner.__dict__.__setitem__(name, new)
+
+
+def _set_global(name: str) -> Callable[[Any, Any], None]:
+    return lambda owner, new: owner.__globals__.__setitem__(name, new)

@@ -177,6 +177,24 @@ def test_exchanged_places_arguments_and_python_values() -> None:
     both(Exchange, lambda _, step, n: step(Tensor(X[n])))
 
 
+def test_an_argument_that_is_state_at_the_first_call() -> None:
+    """Later it is another tensor: what moves between places is the state then, not the argument."""
+
+    class Pair:
+        def __init__(self) -> None:
+            self.a, self.b = Tensor(X[0]), Tensor(X[1])
+
+        def step(self, x: Tensor) -> Tensor:
+            self.a, self.b = self.b, self.a
+            return x + 1
+
+    def call(pair: Pair, step: Any, number: int) -> Tensor:
+        step(pair.b if number % 3 == 0 else Tensor(X[number]))
+        return pair.a - 2 * pair.b
+
+    both(Pair, call)
+
+
 def test_the_argument_itself_is_kept() -> None:
     thing = Exchange()
     step = jit(Exchange.step).__get__(thing)
