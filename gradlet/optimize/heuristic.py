@@ -30,8 +30,8 @@ MAX_BODY = 600  # nodes in the copies of a loop body
 MAX_WIDE = 1200  # nodes in the copies of a body that reduces columns
 PICKED = 6  # nodes for each vector that lanes are picked out of, with its address and its shuffle
 CHAINS = 4  # carried values of rows that run side by side
-BLOCK = 8  # side of the blocks that a transposition goes by
-MAX_BLOCK = 8192  # nodes in the copies of the body of such a block, a heavy one counted as many
+BLOCK_SIDES = (8, 4)  # of the blocks that a transposition goes by
+MAX_BLOCK = 2048  # nodes in the copies of the body of such a block, a heavy one counted as many
 PARALLEL_LAUNCHES = 4  # a kernel is worth several threads when it takes this many launches' time on one
 
 
@@ -230,15 +230,16 @@ def _meets_lanes(facts: KernelFacts, plan: Plan, loop: UOp) -> bool:
 def _block(facts: KernelFacts, plan: Plan, accesses: Sequence[Access], candidates: Sequence[UOp]) -> None:
     """A transposition: square blocks of single elements, so that every cache line is used while it is near."""
     body = sum(HEAVY_NODES if n.op in HEAVY else 1 for n in facts.order if not facts.ranges[n].isdisjoint(candidates))
-    if body * BLOCK * BLOCK > MAX_BLOCK:
+    side = next((side for side in BLOCK_SIDES if body * side * side <= MAX_BLOCK), None)
+    if side is None:
         return  # computing, not moving: copies would only be long to compile
     if any(facts.ranges[n] & set(candidates) for n in facts.order if n.op is Op.CARRY):
         return  # rows of a scan, which are far from one another
     for stores in (True, False):
         for loop in candidates:
             along = any(a.is_store is stores and loop in a.ranges and facts.stride(a, loop) == 1 for a in accesses)
-            if along and plan.size(loop) >= BLOCK and plan.blocks(loop) == plan.size(loop):
-                plan.unroll(loop, BLOCK)
+            if along and plan.size(loop) >= side and plan.blocks(loop) == plan.size(loop):
+                plan.unroll(loop, side)
                 break  # a block has two sides, also where operands along further loops are read
 
 

@@ -86,6 +86,7 @@ def test_a_transposition_goes_by_blocks_unless_it_computes_much() -> None:
 
     assert blocks(0) == blocks(4) == [8]
     assert blocks(-1) == [8, 8]
+    assert blocks(8) == [4, 4]
     assert blocks(40) == []
 
 
