@@ -11,7 +11,7 @@ import argparse
 import datetime
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from gradlet import Tensor, dtypes
+from gradlet.base.settings import scope
 from gradlet.engine.compile import get_kernel
 from gradlet.runtime.buffer import bind_parts, buffer_of
 from gradlet.runtime.device import Device
@@ -43,6 +44,7 @@ class Row:
     theirs: Callable[..., Any]
     work: float
     unit: str
+    tf32: bool = False
 
 
 def memory(name: str, dtype: str, shapes: Any, function: Any, nbytes: float, theirs: Any = None) -> Row:
@@ -56,6 +58,30 @@ def product(m: int, k: int, n: int, dtype: str, turned: bool = False) -> Row:
     function = (lambda a, b: a @ b.T) if turned else (lambda a, b: a @ b)
     name = f"gemm {dtype} {m}x{k}x{n}{', x@W.T' if turned else ''}"
     return Row(name, dtype, shapes, function, function, 2 * m * k * n, "TFLOP/s")
+
+
+def convolution(channels: int, side: int, window: int, stride: int, channels_last: bool = True) -> Row:
+    """A convolution of bfloat16 images that keeps their size, or halves it."""
+    functional, many = torch.nn.functional, 64 * 256 // channels
+    images = (many, side, side, channels) if channels_last else (many, channels, side, side)
+    weights = (channels, window, window, channels) if channels_last else (channels, channels, window, window)
+
+    def run(convolve: Any) -> Any:
+        def turned(x: Any, w: Any) -> Any:
+            if not channels_last:
+                return convolve(x, w)
+            return convolve(x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2)).permute(0, 2, 3, 1).contiguous()
+
+        return turned
+
+    name = (
+        f"conv {window}x{window} {'NHWC' if channels_last else 'NCHW'} {many}x{side}x{side}x{channels}, stride {stride}"
+    )
+    work = 2.0 * many * (side // stride) ** 2 * channels**2 * window**2
+    return Row(
+        name, "bf16", (images, weights), run(lambda x, w: x.conv2d(w, padding=window // 2, stride=stride)),
+        run(lambda x, w: functional.conv2d(x, w, padding=window // 2, stride=stride)), work, "TFLOP/s",
+    )  # fmt: skip
 
 
 def rows() -> Iterator[Row]:
@@ -91,9 +117,17 @@ def rows() -> Iterator[Row]:
     for dtype, side, turned in (
         ("f32", 4096, False), ("bf16", 1024, False), ("bf16", 4096, False), ("bf16", 4096, True),
         ("bf16", 8192, False), ("bf16", 8192, True), ("f16", 8192, False), ("f16", 5000, False),
+        ("bf16", 2048, False), ("bf16", 5120, False),
     ):  # fmt: skip
         yield product(side, side, side, dtype, turned)
     yield product(16384, 4096, 512, "bf16")
+    yield product(16384, 512, 4096, "bf16")
+    for few in (16, 32, 64):
+        yield product(few, 8192, 8192, "bf16")
+    yield replace(product(8192, 8192, 8192, "f32", True), name="gemm tf32 8192x8192x8192, x@W.T", tf32=True)
+    for channels, side, window, stride in ((256, 56, 3, 1), (256, 56, 3, 2), (256, 56, 1, 1), (512, 28, 3, 1)):
+        yield convolution(channels, side, window, stride)
+    yield convolution(256, 56, 3, 1, channels_last=False)
     yield Row(
         "conv 3x3, 64x64x56x56 -> 64", "f32", ((64, 64, 56, 56), (64, 64, 3, 3)), lambda x, w: x.conv2d(w, padding=1),
         lambda x, w: functional.conv2d(x, w, padding=1), 2.0 * 64 * 64 * 56 * 56 * 64 * 9, "TFLOP/s",
@@ -145,6 +179,7 @@ def their_seconds(function: Callable[[], Any], count: int) -> float:
 def compare(gpu: Any, row: Row) -> str:
     """One line of the table."""
     torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = row.tf32
     theirs = [torch.randn(*shape, device="cuda").to(TYPES[row.dtype][1]) for shape in row.shapes]
     mine = [to_tensor(array, row.dtype) for array in theirs]
     wanted = row.theirs(*theirs).float()
@@ -175,6 +210,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="write the table to this file, too")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
     backend: Any = Device["CUDA"]
     lines = [
         "# Results on a GPU",
@@ -192,7 +228,8 @@ def main() -> None:
     for row in rows():
         if options.only and not row.name.startswith(tuple(options.only.split(","))):
             continue
-        lines.append(compare(backend.gpu, row))
+        with scope(ALLOW_TF32=int(row.tf32)):
+            lines.append(compare(backend.gpu, row))
         print(lines[-1], flush=True)
     if options.output:
         options.output.write_text("\n".join(lines) + "\n")

@@ -102,6 +102,8 @@ OPTS = Setting("OPTS", "", "schedules by hand: `SPLIT(range 1, 16, MASK), PARALL
 NUM_THREADS = Setting("NUM_THREADS", 0, "threads of the CPU device; 0 means all cores that the process may use",
                       "runtime",
                       allowed=range(1025))  # fmt: skip
+ALLOW_TF32 = Setting("ALLOW_TF32", 0, "1 lets matrix units round factors of float32 products to TF32 (10 bits)",
+                     "codegen", allowed=range(2))  # fmt: skip
 STRICT_FLOAT = Setting("STRICT_FLOAT", 0, "1 allows only bit-exact floating point rewrites", "codegen",
                        allowed=range(2))  # fmt: skip
 CACHE = Setting("CACHE", 1, "0 turns the cache on disk off: kernels, schedules", "runtime", allowed=range(2))

@@ -80,7 +80,7 @@ def _boxes(
     boxes: list[UOp] = []
     sides: list[set[UOp]] = []
     for filled, side in zip((tiles.first, tiles.second), node.src[0].src, strict=True):
-        store, used = filled.src[1], side.src[0].src[0].src[1]
+        store, used = filled.src[1], (side if side.op is Op.LOAD else side.src[0]).src[0].src[1]
         own = closed_by(filled)
         twins = {r: _twin(store.src[0].src[1], own, used, r) for r in used.toposort() if r.op is Op.RANGE}
         summed = {twins[tensor], *rest}
@@ -118,8 +118,9 @@ def _box(index: UOp, axes: list[Axis], inside: Collection[UOp]) -> UOp:
     parts[0] = ROW // index.dtype.itemsize
     apart = tuple([axis.apart(inside) for axis in axes])
     arg = BoxArg(
-        tuple([a.size for a in axes]), tuple([a.stride for a in axes]), tuple(parts), apart if max(apart) > 1 else ()
-    )
+        tuple([a.size for a in axes]), tuple([a.stride for a in axes]), tuple(parts), apart if max(apart) > 1 else (),
+        rounded=index.dtype is dtypes.float32,
+    )  # fmt: skip
     return mk(Op.BOX, index.dtype, (index.src[0], *[a.begin(inside) for a in axes]), arg)
 
 

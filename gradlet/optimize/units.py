@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError
+from gradlet.base.settings import ALLOW_TF32
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op, Opt, OptKind, StageDetail, TensorizeDetail, TileOrderDetail
 from gradlet.optimize.actions import language as actions
@@ -54,9 +55,10 @@ def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
         return _image_tile(facts, target)
     if found.reduce.dtype is not dtypes.float32:
         return None
-    if found.first.dtype not in NARROW or found.second.dtype is not found.first.dtype:
+    narrow = found.first.dtype in NARROW
+    if found.second.dtype is not found.first.dtype or not (narrow or _rounds(facts, found, target)):
         return None
-    if any(side.op is not Op.CAST for side in found.reduce.src[0].src):
+    if any((side.op is Op.CAST) != narrow for side in found.reduce.src[0].src):
         return None
     if (range_size(found.rows) or 0) < WARPGROUP <= (range_size(found.columns) or 0):
         found = Product(found.reduce, found.depth, found.second, found.columns, found.first, found.rows)
@@ -139,6 +141,13 @@ def engine_block(facts: KernelFacts, found: Product, target: Target) -> Block | 
         if best is None or clocks < best[0]:
             best = clocks, block
     return None if best is None else best[1]
+
+
+def _rounds(facts: KernelFacts, found: Product, target: Target) -> bool:
+    """Whether float32 factors may be rounded for the unit, and lie as it reads them."""
+    if not ALLOW_TF32.value or not target.copy_engine or found.first.dtype is not dtypes.float32:
+        return False
+    return all(_fast_is_depth(facts, found, load) for load in (found.first, found.second))
 
 
 def _fast_is_depth(facts: KernelFacts, found: Product, load: UOp) -> bool:

@@ -23,6 +23,7 @@ from gradlet.target.target import Target
 
 WARP: Final = 32
 ALIGN: Final = 128  # bytes, of arrays in shared memory
+UNIT_KINDS: Final = {"bfloat16": "bf16", "float16": "f16", "float32": "tf32"}
 WHOLE: Final = 1024  # where pieces are exchanged by row
 
 # What expressions of `carith` call, in CUDA. Conversions saturate and round as the CPU's do.
@@ -131,13 +132,15 @@ def wgmma(columns: int, kind: str, first_across: bool, second_across: bool) -> s
     outputs = ", ".join(f'"+f"(d{i})' for i in range(count))
     steps = [2048 if across else 32 for across in (first_across, second_across)]
     blocks = [8192 if across else 16 for across in (first_across, second_across)]
+    wide = kind == "tf32"
+    ways = "" if wide else f", {int(first_across)}, {int(second_across)}"
     return f"""inline_ void {name}({parameters}, const void* a, const void* b) {{
   u64 x = tile_of(a, {blocks[0]}), y = tile_of(b, {blocks[1]});
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
   for (int i = 0; i < 4; ++i) {{
-    asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{registers}}}, "
-      "%{count}, %{count + 1}, 1, 1, 1, {int(first_across)}, {int(second_across)};"
+    asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k{8 if wide else 16}.f32.{kind}.{kind} {{{registers}}}, "
+      "%{count}, %{count + 1}, 1, 1, 1{ways};"
       : {outputs} : "l"(x), "l"(y));
     x += {steps[0] // 16};
     y += {steps[1] // 16};
@@ -470,7 +473,7 @@ class _Kernel(CKernel):
         """The accumulator is changed where it is: its variables are the result."""
         first, second, warps, buffer, start = node.src
         arg = node.arg
-        kind = "bf16" if first.dtype is dtypes.bfloat16 else "f16"
+        kind = UNIT_KINDS[first.dtype.name]
         unit = (arg.columns, kind, arg.first_across, arg.second_across)
         self.units.setdefault(unit)
         registers = self.value(start)
@@ -483,7 +486,7 @@ class _Kernel(CKernel):
             sizes = [arg.rows * arg.depth, arg.columns * arg.depth]
             places = [f"{place} + {number} * {size}" for place, size in zip(places, sizes)]
         name = wgmma_name(*unit)[0]
-        self.line(f"{name}({', '.join(registers)}, {places[0]} + {group} / 4 * {64 * 64}, {places[1]});")
+        self.line(f"{name}({', '.join(registers)}, {places[0]} + {group} / 4 * {64 * arg.depth}, {places[1]});")
         self.line(f"wait_for_units<{arg.pending}>();")
         self.summed = registers
         if not arg.pending:

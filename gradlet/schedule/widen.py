@@ -12,7 +12,8 @@ from math import prod
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import MOVEMENT, Op
+from gradlet.ops.op import MOVEMENT, AxesArg, Op
+from gradlet.schedule.affineviews import affine_view
 from gradlet.schedule.clean import find_devices, rebuild
 from gradlet.schedule.moves import chain_to, replay, root_of
 from gradlet.target.target import Target
@@ -21,6 +22,8 @@ from gradlet.target.target import Target
 MIN_USES = 16
 # With fewer uses of each element of the other factor, reading that one is what the product waits for.
 MIN_OTHER_USES = 4
+# Channels from which on a matrix unit is worth a copy in their order.
+MIN_CHANNELS = 32
 # Multiply-adds of a product below which another kernel costs more than the conversions.
 MIN_WORK = 1 << 18
 
@@ -50,7 +53,8 @@ def convert_once(root: UOp, target_of: Callable[[str], Target], default_device: 
             return None
         target = target_of(devices.get(node, default_device))
         if target.matrix_units and src[0].op is Op.MUL:
-            return mk(node.op, node.dtype, (_converted_by_units(src[0]), *src[1:]), node.arg)
+            product = _channels_together(_converted_by_units(src[0]), frozenset(node.arg.axes))
+            return mk(node.op, node.dtype, (product, *src[1:]), node.arg)
         if target.kind != "cpu":
             return None
         return mk(node.op, node.dtype, (_stored_factors(src[0]), *src[1:]), node.arg)
@@ -92,6 +96,37 @@ def _converted_by_units(value: UOp) -> UOp:
         if not is_conversion(bottom) or bottom.src[0].dtype not in (dtypes.bfloat16, dtypes.float16):
             return value
         sides.append(mk(Op.CAST, bottom.dtype, (replay(chain_to(side, bottom), bottom.src[0]),)))
+    return mk(Op.MUL, value.dtype, tuple(sides))
+
+
+def _channels_together(value: UOp, reduced: frozenset[int]) -> UOp:
+    """A product of images under windows and weights, both copied so that what is summed lies side by side.
+
+    A matrix unit reads 128 bytes of channels of a pixel at once; an image that lies otherwise is copied once.
+    """
+    if not all(is_conversion(side) for side in value.src):
+        return value
+    views = [affine_view(side) for side in value.src]
+    sliding = [any(len(place.terms) > 1 for place in view.places) for view in views]
+    if sum(sliding) != 1:
+        return value
+    alone = [{p.terms[0][0]: dim for dim, p in enumerate(v.places) if len(p.terms) == 1 and p.terms[0][1] == 1}
+             for v in views]  # fmt: skip
+    channels = [axis for axis in reduced if all(axis in dims for dims in alone)]
+    channels = [axis for axis in channels if value.shape[axis] >= MIN_CHANNELS]
+    if len(channels) != 1:
+        return value
+    sides: list[UOp] = []
+    for side, view, dims in zip(value.src, views, alone, strict=True):
+        last, dim = len(view.places) - 1, dims[channels[0]]
+        if dim == last or view.base.op is Op.CONST or prod(view.base.shape) * MIN_USES > prod(value.shape):
+            sides.append(side)
+            continue
+        order = (*[d for d in range(last + 1) if d != dim], dim)
+        back = tuple([order.index(d) for d in range(last + 1)])
+        turned = mk(Op.PERMUTE, view.base.dtype, (view.base,), AxesArg(order))
+        copy = mk(Op.CONTIGUOUS, view.base.dtype, (turned,))
+        sides.append(side.substitute({view.base: mk(Op.PERMUTE, view.base.dtype, (copy,), AxesArg(back))}))
     return mk(Op.MUL, value.dtype, tuple(sides))
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gradlet import Tensor, dtypes
+from gradlet.base.settings import scope
 from gradlet.codegen.pipeline import lower
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
@@ -133,3 +134,14 @@ def test_products_of_few_rows_have_them_as_columns() -> None:
     found = lower(kernel(factor(32, 8192) @ factor(8192, 8192)), SM_90)
     (unit,) = (n.arg for n in found.uops if n.op is Op.WGMMA)
     assert (unit.rows, unit.columns, unit.first_across) == (64, 32, True) and found.grid == 128
+
+
+def test_float32_is_rounded_only_where_that_is_allowed() -> None:
+    left, right = (Tensor.empty(512, 512, device=D) for _ in range(2))
+    ast = kernel(left @ right.T)
+    assert not count(lower(ast, SM_90), Op.WGMMA)
+    with scope(ALLOW_TF32=1):
+        found = lower(ast, SM_90)
+        assert [n.arg.depth for n in found.uops if n.op is Op.WGMMA] == [32]
+        assert [box.arg.rounded for box in boxes_of(found)] == [True, True, False]
+        assert ".k8.f32.tf32.tf32" in render(found, SM_90).replace("m64n64", ".").replace("m64n128", ".")

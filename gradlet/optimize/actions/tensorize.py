@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gradlet.base.dtype import dtypes
+from gradlet.base.settings import ALLOW_TF32
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AxisKind, Op, Opt, TensorizeDetail
@@ -19,7 +20,8 @@ from gradlet.optimize.analysis import KernelFacts, make_range, nesting_order, ra
 from gradlet.rules.sets import INDEX_MATH
 from gradlet.target.target import Target
 
-STEP = 64  # elements of 16 bits in a row of 128 bytes
+ROW = 128  # bytes of a step of the sum
+NARROW = (dtypes.bfloat16, dtypes.float16)
 
 
 class Tiles(NamedTuple):
@@ -35,7 +37,7 @@ class Tiles(NamedTuple):
 def tiles_of(reduce: UOp) -> Tiles:
     """What the factors of a tensorized product are."""
     loop = next(r for r in reduce.src[1:] if r.arg.kind is AxisKind.TENSOR)
-    loads = [side.src[0] for side in reduce.src[0].src]
+    loads = [side if side.op is Op.LOAD else side.src[0] for side in reduce.src[0].src]
     across = [not _runs_along(load.src[0].src[1], loop) for load in loads]
     first, second = (load.src[0].src[0] for load in loads)
     return Tiles(first, second, int(loop.src[0].arg), *across)
@@ -49,6 +51,17 @@ def _runs_along(element: UOp, loop: UOp) -> bool:
     return found.op is Op.CONST and bool(found.arg == 1)
 
 
+def _load(opt: Opt, side: UOp) -> UOp:
+    """The load of a staged factor."""
+    load = side.src[0] if side.op is Op.CAST else side
+    wide = side.op is Op.LOAD and load.dtype is dtypes.float32 and ALLOW_TF32.value
+    if load.op is not Op.LOAD or not (wide or (side.op is Op.CAST and load.dtype in NARROW)):
+        raise refusal(opt, "the factors are not loaded as bfloat16 or float16 (float32 takes ALLOW_TF32=1)")
+    if load.src[0].src[0].op is not Op.AFTER:
+        raise refusal(opt, "a factor is not staged")
+    return load
+
+
 def tensorize(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     detail = opt.detail
     if not isinstance(detail, TensorizeDetail):
@@ -56,20 +69,18 @@ def tensorize(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     closing = [n for n in facts.reduces if loop in n.src[1:]]
     if len(closing) != 1 or loop.arg.kind is not AxisKind.REDUCE:
         raise refusal(opt, "it takes a range that one reduce closes")
-    if range_size(loop) != STEP:
-        raise refusal(opt, f"a step of the sum has {STEP} elements")
     reduce = closing[0]
     value = reduce.src[0]
     if reduce.arg.op is not Op.ADD or reduce.dtype is not dtypes.float32 or value.op is not Op.MUL:
         raise refusal(opt, "it is no sum of products in float32")
-    narrow = (dtypes.bfloat16, dtypes.float16)
-    for side in value.src:
-        if side.op is not Op.CAST or side.src[0].op is not Op.LOAD or side.src[0].dtype not in narrow:
-            raise refusal(opt, "the factors are not loaded as bfloat16 or float16")
-        if side.src[0].src[0].src[0].op is not Op.AFTER:
-            raise refusal(opt, "a factor is not staged")
-    if value.src[0].src[0].dtype is not value.src[1].src[0].dtype:
+    loads = [_load(opt, side) for side in value.src]
+    if loads[0].dtype is not loads[1].dtype:
         raise refusal(opt, "the factors have different types")
+    step = ROW // loads[0].dtype.itemsize
+    if range_size(loop) != step:
+        raise refusal(opt, f"a step of the sum has {step} elements")
+    if step < ROW // 2 and not all(_runs_along(load.src[0].src[1], loop) for load in loads):
+        raise refusal(opt, "factors of 32 bits lie along the sum")
     kinds = {AxisKind.THREAD: detail.warps, AxisKind.VECTOR: detail.pair}
     for kind, number in kinds.items():
         found = facts.by_number(number)

@@ -138,6 +138,9 @@ UNITS = r"""
 inline_ void stores_seen_by_units() {}
 template <class... T> inline_ void settled(T&...) {}
 template <int pending> inline_ void wait_for_units() {}
+inline_ float wide_at(const void* tile, long row, long column) {
+  return ((const float*)tile)[row * 32 + ((column / 4) ^ (row % 8)) * 4 + column % 4];
+}
 inline_ float narrow_at(const void* tile, long place, bool bf16) {
   const unsigned short bits = ((const unsigned short*)tile)[place];
   return bf16 ? float_of_bits((u32)bits << 16) : float_of_half(bits);
@@ -155,12 +158,15 @@ def multiply(columns: int, kind: str, first_across: bool, second_across: bool) -
     second = "swizzled(k, n, 64)" if second_across else f"swizzled(n, k, {columns})"
     registers = ", ".join(f"&d{i}" for i in range(columns // 2))
     flag = "true" if kind == "bf16" else "false"
+    one = f"narrow_at(a, {first}, {flag}) * narrow_at(b, {second}, {flag})"
+    if kind == "tf32":
+        one = "wide_at(a, m, k) * wide_at(b, n, k)"
     return f"""inline_ void {name}({parameters}, const void* a, const void* b) {{
   float* d[] = {{{registers}}};
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   for (int i = 0; i < {columns // 2}; ++i) {{
     const long m = 16 * warp + lane / 4 + 8 * (i / 2 % 2), n = i / 4 * 8 + 2 * (lane % 4) + i % 2;
-    for (long k = 0; k < 64; ++k) *d[i] += narrow_at(a, {first}, {flag}) * narrow_at(b, {second}, {flag});
+    for (long k = 0; k < {32 if kind == "tf32" else 64}; ++k) *d[i] += {one};
   }}
 }}"""
 

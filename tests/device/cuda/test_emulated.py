@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gradlet import Tensor, dtypes
+from gradlet.base.settings import scope
 from tests.device.cuda import emulate
 
 if emulate.COMPILER is None:
@@ -125,6 +126,12 @@ def test_more_kernels(name: str) -> None:
 def test_products_by_matrix_units(name: str) -> None:
     function, shapes = PRODUCTS[name]
     same(function, *[numbers(*shape) for shape in shapes], tolerance=1e-2)
+
+
+@pytest.mark.slow
+def test_float32_by_matrix_units_where_it_is_allowed() -> None:
+    with scope(ALLOW_TF32=1):
+        same(lambda a, b: (a @ b.T).relu(), numbers(100, 136), numbers(200, 136), tolerance=1e-3)
 
 
 @pytest.mark.slow
