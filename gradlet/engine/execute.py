@@ -232,6 +232,16 @@ def _realize(roots: Sequence[UOp], live: Sequence[UOp]) -> dict[UOp, UOp]:
     return _settle(found, roots, resolved, live, overwritten, None)
 
 
+def realize_as(plan: Schedule, roots: Sequence[UOp], live: Sequence[UOp] = ()) -> dict[UOp, UOp] | None:
+    """Compute roots with a schedule that was made for them; None where it is none of theirs, or writes to memory."""
+    resolved = resolve(roots)
+    if any(root not in plan.results or root.mask & _WRITING for root in resolved):
+        return None
+    run(plan)
+    found = {root: shortest(result) for root, result in plan.results.items()}
+    return _settle(found, roots, resolved, live, (), None)
+
+
 def realize_alone(root: UOp) -> UOp | None:
     """Compute a root that nobody but one tensor holds, if this process has its schedule: the way of eager programs.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gradlet.graph.node import UOp
+from gradlet.ops.op import KernelArg, Opt
 
 # A captured program keeps at most so many bytes of what it computes from weights alone.
 MOST_KEPT: Final = 1 << 30
@@ -37,6 +38,14 @@ class KernelCall:
     variables: tuple[UOp, ...]
     device: str
 
+    def __str__(self) -> str:
+        reads = [_memory(node) for slot, node in enumerate(self.buffers) if slot not in self.written]
+        writes = [_memory(self.buffers[slot]) for slot in self.written]
+        bodies = self.ast.src if not isinstance(self.ast.arg, KernelArg) else (self.ast,)
+        given = sum(body.arg.opts is not None for body in bodies)
+        chosen = f", opts given for {given} of {len(bodies)}" if given else ""
+        return f"{self.ast.arg.name} on {self.device}: {', '.join(reads) or 'nothing'} -> {', '.join(writes)}{chosen}"
+
 
 @dataclass(frozen=True)
 class CopyCall:
@@ -44,6 +53,14 @@ class CopyCall:
 
     destination: UOp
     source: UOp
+
+    def __str__(self) -> str:
+        return f"copy {_memory(self.source)} from {self.source.arg.device} to {self.destination.arg.device}"
+
+
+def _memory(node: UOp) -> str:
+    """A buffer in words: its number, its size, its type."""
+    return f"b{node.arg.number}[{node.arg.size} {str(node.dtype).removeprefix('dtypes.')}]"
 
 
 @dataclass(frozen=True)
@@ -83,3 +100,27 @@ class Schedule:
     results: dict[UOp, UOp]
     values: dict[UOp, int]
     memory: MemoryPlan = field(default_factory=MemoryPlan)
+
+    def __str__(self) -> str:
+        return "\n".join([f"{number}. {call}" for number, call in enumerate(self.calls)])
+
+    def with_opts(self, number: int, opts: Sequence[Opt] | None, body: int = 0) -> Schedule:
+        """The same with a kernel that is compiled with these opts, in place of those that the heuristic chooses.
+
+        Args:
+            number: of the call.
+            opts: words of the schedule language; None for the heuristic's choice.
+            body: of a launch, which of its kernels.
+        """
+        call = self.calls[number]
+        assert isinstance(call, KernelCall), f"call {number} is a copy, which no opts change"
+        chosen = None if opts is None else tuple(opts)
+        ast = call.ast
+        if isinstance(ast.arg, KernelArg):
+            ast = ast.replace(arg=KernelArg(ast.arg.name, chosen))
+        else:
+            bodies = list(ast.src)
+            bodies[body] = bodies[body].replace(arg=KernelArg(bodies[body].arg.name, chosen))
+            ast = ast.replace(src=tuple(bodies))
+        calls = (*self.calls[:number], replace(call, ast=ast), *self.calls[number + 1 :])
+        return replace(self, calls=calls)

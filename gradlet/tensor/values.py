@@ -9,7 +9,7 @@ from sys import getrefcount
 from typing import Any, Final, Self
 
 from gradlet.base.dtype import dtypes
-from gradlet.base.errors import DeviceError, DTypeError, NoAxesError, ShapeError
+from gradlet.base.errors import ArgumentError, DeviceError, DTypeError, NoAxesError, ShapeError
 from gradlet.engine import execute
 from gradlet.graph.node import UOp
 from gradlet.ops.movement import operand
@@ -35,15 +35,24 @@ class Values(LazyTensor):
 
     __slots__ = ()
 
-    def realize(self, *others: Any) -> Self:
+    def realize(self, *others: Any, schedule: Any = None) -> Self:
         """Compute this and other tensors now, together, and return this.
+
+        Args:
+            schedule: run this one, which `schedule()` of the same tensors gave, maybe with other opts in it.
 
         Raises:
             DTypeError: something that is no tensor.
+            ArgumentError: a schedule of something else, or of tensors that changed since.
 
         >>> (Tensor([1]) + 1).realize().is_realized
         True
+        >>> x = Tensor([1, 2]) * 3
+        >>> x.realize(schedule=x.schedule()).tolist()
+        [3, 6]
         """
+        if schedule is not None:
+            return self._realize_as(schedule, others)
         if not others and self._realize_alone():
             return self
         asked = [operand(t, "realize", "every argument").uop for t in (self, *others)]
@@ -78,6 +87,23 @@ class Values(LazyTensor):
             _bring_back(strayed)
         return self
 
+    def _realize_as(self, plan: Any, others: tuple[Any, ...]) -> Self:
+        """Compute with a schedule that somebody holds."""
+        roots = list(dict.fromkeys([operand(t, "realize", "every argument").uop for t in (self, *others)]))
+        results = execute.realize_as(plan, roots) if hasattr(plan, "calls") else None
+        if results is None:
+            raise ArgumentError(
+                "realize: this is no schedule of these tensors as they are now (they were computed, or written to, "
+                "since, or the schedule writes to memory); ask for a new one with schedule()"
+            )
+        for tensor in self.all_live():
+            result = results.get(tensor.uop)
+            if result is not None:
+                if execute.recording():
+                    execute.computed(tensor)
+                tensor.uop, tensor._place = result, place_of(result)
+        return self
+
     def _realize_alone(self) -> bool:
         """Compute this if nobody else holds its graph, without asking who else is alive; returns whether that worked.
 
@@ -98,6 +124,8 @@ class Values(LazyTensor):
 
     def schedule(self, *others: Any) -> Any:
         """The kernel calls that would compute this and other tensors, without running them.
+
+        It prints a line a call, `with_opts` changes how a kernel is compiled, and `realize(schedule=...)` runs it.
 
         Raises:
             DTypeError: something that is no tensor.

@@ -32,6 +32,7 @@ MISTAKES: list[Row] = [
     (lambda: iter(Tensor(1)), NoAxesError, "iteration over a tensor without axes; use item"),
     (lambda: X.cast("bfloat16").data(), DTypeError, "data: Python has no bfloat16; cast"),
     (lambda: X.realize(3), DTypeError, "realize: every argument must be a Tensor, got int"),
+    (lambda: (X + 1).realize(schedule=(X + 2).schedule()), ArgumentError, "realize: this is no schedule of .*schedule"),
     (lambda: X.to("foo"), DeviceError, "unknown device 'foo'; use one of"),
     (lambda: X.assign(Tensor([1.0])), ShapeError, "assign: a value of shape"),
     (lambda: X.assign(Tensor([[1, 2], [3, 4]])), DTypeError, "assign: .*cast it first"),
