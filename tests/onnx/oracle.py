@@ -74,6 +74,11 @@ def _read(path: Path, info: Any) -> Any:
         return numpy_helper.to_optional(optional)
     tensor = onnx.TensorProto()
     tensor.ParseFromString(path.read_bytes())
+    if info.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16:
+        tensor.data_type = onnx.TensorProto.BFLOAT16  # older files keep the bits as uint16
+        if tensor.int32_data:
+            tensor.raw_data = np.array(tensor.int32_data, np.uint16).tobytes()
+            del tensor.int32_data[:]
     return numpy_helper.to_array(tensor)
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import sys
+import tempfile
 import warnings
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -15,6 +19,8 @@ import pytest
 onnx = pytest.importorskip("onnx", reason="needs the extra [onnx]")
 sys.path.insert(0, str(Path(__file__).parent))
 from oracle import DATA, read_case, run_case
+
+from gradlet.runtime import download
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "onnx.md"
 PARTS = 12
@@ -25,6 +31,12 @@ SETS = {"simple": 1e-7, "pytorch-operator": 1e-5, "pytorch-converted": 1e-5}
 def listed() -> dict[str, str]:
     """The rows of the page: a case that is expected to fail, and why."""
     return dict(re.findall(r"^\| `(test_\w+)` \| (.+?) \|$", PAGE.read_text(), re.MULTILINE))
+
+
+def listed_today() -> dict[str, str]:
+    """Those of the cases that the installed package generates."""
+    text = PAGE.read_text().split("| case of 1.12 |")[0]
+    return dict(re.findall(r"^\| `(test_\w+)` \| (.+?) \|$", text, re.MULTILINE))
 
 
 @cache
@@ -59,7 +71,7 @@ def failures(cases: list[Any]) -> dict[str, str]:
 def test_exactly_the_listed_node_cases_fail(part: int) -> None:
     cases = [c for c in node_cases()[part::PARTS] if not needs_pillow(c.name)]
     found = failures(cases)
-    expected = {c.name for c in cases} & set(listed())
+    expected = {c.name for c in cases} & set(listed_today())
     unexpected = {name: how for name, how in found.items() if name not in expected}
     assert unexpected == {}
     assert expected - set(found) == set(), "these pass now: take them off the page"
@@ -68,8 +80,45 @@ def test_exactly_the_listed_node_cases_fail(part: int) -> None:
 @pytest.mark.slow
 def test_the_page_lists_cases_that_exist_and_few_of_them() -> None:
     names = {c.name for c in node_cases()}
-    assert set(listed()) <= names
-    assert len(names) - len(listed()) >= LEAST
+    assert set(listed_today()) <= names
+    assert len(names) - len(listed_today()) >= LEAST
+
+
+# Cases of an older version, which Debian ships as files.
+@cache
+def debian() -> Path:
+    """The folder of the package's data; skips the test where it cannot be had."""
+    target = download.folder() / "packages" / "libonnx-testdata-1.12.0-2"
+    if not target.exists():
+        with tempfile.TemporaryDirectory() as folder:
+            fetch = ["apt-get", "download", "-q", "libonnx-testdata"]
+            if which("apt-get") is None or which("dpkg-deb") is None:
+                pytest.skip("needs a Debian system")
+            done = subprocess.run(fetch, cwd=folder, capture_output=True, text=True, check=False)
+            found = list(Path(folder).glob("libonnx-testdata_1.12.0-2_*.deb"))
+            if done.returncode or not found:
+                pytest.skip(f"libonnx-testdata 1.12.0-2 cannot be fetched: {done.stderr[-200:]}")
+            subprocess.run(["dpkg-deb", "-x", str(found[0]), f"{folder}/x"], check=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(f"{folder}/x", target)
+    return target / "usr" / "share" / "libonnx-testdata" / "data"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_exactly_the_listed_cases_of_debian_fail(part: int) -> None:
+    folders = sorted(p for p in debian().glob("*/test_*") if (p / "model.onnx").exists())[part::4]
+    assert folders
+    found = {}
+    for folder in folders:
+        try:
+            wrong = run_case(*read_case(folder), atol=SETS.get(folder.parent.name, 1e-7))
+        except Exception as error:
+            wrong = f"{type(error).__name__}: {error}"
+        if wrong:
+            found[folder.name] = wrong
+    expected = {f.name for f in folders} & set(listed())
+    assert {name: how for name, how in found.items() if name not in expected} == {}
 
 
 # A sample of the file cases for every run, and all of them when asked.

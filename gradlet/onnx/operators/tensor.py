@@ -45,7 +45,8 @@ def constant_of_shape(call: Call, shape: Ints, *, value: Value | None = None) ->
     if value is None:
         return Tensor.zeros(*shape, device=call.run.runner.device)
     one = call.tensor(value).reshape((1,) * len(shape))
-    return Value.of_tensor(one.expand(tuple(shape)), value.elem)
+    # Large ones stand for weights, in files that are to be small: they lie in memory as weights do.
+    return Value.of_tensor(one.expand(tuple(shape)).contiguous(), value.elem)
 
 
 @operator("Range")
