@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -14,8 +15,8 @@ from gradlet.ops.op import MOVEMENT, Op
 from gradlet.runtime.buffer import buffer_of, protected
 from gradlet.tensor import symbolic
 from gradlet.tensor.callarguments import Arguments
-from gradlet.tensor.guards import Guards
-from gradlet.tensor.results import Build
+from gradlet.tensor.guards import Change, Guards
+from gradlet.tensor.results import Build, Results
 from gradlet.tensor.tensor import Tensor
 
 
@@ -122,6 +123,17 @@ class Capture:
     replays: int = 0
 
 
+class Traced(NamedTuple):
+    """What one run of a function gave: its capture, and whether a replay of that would do the same."""
+
+    capture: Capture
+    results: Results
+    made: list[Tensor]
+    changes: list[Change]
+    unclear: list[str]
+    is_settled: bool
+
+
 def base_and_chain(node: UOp) -> tuple[UOp, tuple[Any, ...]]:
     """The node below the movement ops, and those ops as a key."""
     chain: list[Any] = []
@@ -130,6 +142,12 @@ def base_and_chain(node: UOp) -> tuple[UOp, tuple[Any, ...]]:
         chain.append((node.op, node.arg, *node.src[1:]))
         node = node.src[0]
     return base, tuple(chain)
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether a computed tensor is all of its memory, in order."""
+    base, chain = base_and_chain(tensor.uop)
+    return all(step[0] in (Op.RESHAPE, Op.LIMIT) for step in chain) and prod(tensor.uop.shape) == base.arg.size
 
 
 def for_any_size(chain: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from math import prod
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from weakref import ref
 
 from gradlet.base import settings
@@ -34,16 +30,19 @@ from gradlet.tensor.captured import (
     Put,
     Puts,
     Slot,
+    Traced,
     Update,
     Whose,
     base_and_chain,
     current_states,
     depends,
     for_any_size,
+    is_dense,
     of_this_call,
     save_from_overwriting,
     temporary,
 )
+from gradlet.tensor.exporting import Exporting
 from gradlet.tensor.fastcall import MISSED, FastCall, Replayed, UnfitError, signature_of
 from gradlet.tensor.guards import Change, Guards, Held
 from gradlet.tensor.results import Results, can_put, tensors_in
@@ -58,18 +57,7 @@ MAX_FAST = 4  # captures among which calls may alternate and be short
 _one_at_a_time: Final = Turns()
 
 
-class Traced(NamedTuple):
-    """What one run of a function gave: its capture, and whether a replay of that would do the same."""
-
-    capture: Capture
-    results: Results
-    made: list[Tensor]
-    changes: list[Change]
-    unclear: list[str]
-    is_settled: bool
-
-
-class jit:
+class jit(Exporting):
     """Capture a function at its first call and replay its kernels from then on.
 
     The function may take and return tensors inside lists, tuples, dicts and dataclasses. Python numbers and strings
@@ -157,36 +145,6 @@ class jit:
         self._fast.clear()
         self._latest = self._last_key = self._guards = None
         self.calls = 0
-
-    def export(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
-        """Write the function as a file that runs without tracing it: `gradlet run`, `gradlet.io.program.load`.
-
-        It is traced with these arguments, of which tensors give shapes and types, and numbers count as they are. The
-        call is undone: weights, state and random numbers stay what they are, and the file begins with them.
-
-        Raises:
-            JitError: the function cannot be captured, or does something that a file cannot hold.
-            OSError: the file cannot be written.
-        """
-        import_module("gradlet.io.program").export(self, path, args, kwargs)
-
-    def export_c(
-        self,
-        folder: str | os.PathLike[str],
-        *args: Any,
-        name: str | None = None,
-        embed: bool | None = None,
-        **kwargs: Any,
-    ) -> list[Path]:
-        """Write the function as C11: a C file, a header, and a file of weights unless they are small (or `embed` says).
-
-        Raises:
-            JitError: as for `export`.
-            ArgumentError: `name`, which all names in C begin with, is no C identifier.
-            OSError: a file cannot be written.
-        """
-        files: list[Path] = import_module("gradlet.io.csource").export_c(self, folder, args, kwargs, name, embed)
-        return files
 
     @property
     def kernels(self) -> list[jitreport.ReplayedKernel]:
@@ -402,7 +360,7 @@ class jit:
             _realize_all([*results.tensors, *written, *[b.tensor.grad for b in gradients]])
             made = _detach_results(results.tensors, first_new)
             if undo:
-                made = [tensor if _is_dense(tensor) else tensor.contiguous().realize() for tensor in made]
+                made = [tensor if is_dense(tensor) else tensor.contiguous().realize() for tensor in made]
         except BaseException:
             execute.set_recorder(None)
             before.restore(recorder)
@@ -672,12 +630,6 @@ def _refuse_written_views(changed: Sequence[Tensor], arguments: Arguments) -> No
                 f"argument {path} is a view of another tensor and is written inside the jitted function; pass the "
                 "whole tensor, or a clone() of the view"
             )
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    """Whether a computed tensor is all of its memory, in order."""
-    base, chain = base_and_chain(tensor.uop)
-    return all(step[0] in (Op.RESHAPE, Op.LIMIT) for step in chain) and prod(tensor.uop.shape) == base.arg.size
 
 
 def _detach_results(results: Sequence[Tensor], first_new: int) -> list[Tensor]:

@@ -142,7 +142,7 @@ def change(path: tuple[Any, ...], value: Any) -> Callable[[Any], None]:
         (("inputs", 0, "dtype"), "int32", "is int32, its buffer . is float32"),
         (("inputs", 0, "shape"), [5, 4], "does not have the 15 elements of buffer"),
         (("inputs", 0, "shape", 0, "max"), 6, "it says at most 6"),
-        (("inputs", 0, "shape", 0, "terms"), {"m": 1}, "there is no variable 'm'"),
+        (("inputs", 0, "shape", 0, "terms"), {"m": 1}, "there is no variable m"),
         (("inputs", 0, "buffer"), 1000, "no integer from -1 to"),
         (("weights", 0, "buffer"), 0, "which is|elements|its buffer"),
         (("weights", 0, "name"), "other", "'other' is in one of them only|in one of them only"),

@@ -59,6 +59,7 @@ def test_every_test_folder_mirrors_a_package_folder() -> None:
         "packaging",
         "operators",
         "jit",
+        "export",
         "golden",
         "passes",
         "errors",
