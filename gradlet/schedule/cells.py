@@ -52,7 +52,6 @@ class Read:
         atoms: loops of the reading step that the element depends on.
         inside: whether it is read inside the cell's reduce.
         views: names of the views of the source that the root's element needs; 0 is the element itself.
-        straight: whether that is the element itself alone.
     """
 
     source: UOp
@@ -60,7 +59,6 @@ class Read:
     atoms: Atoms
     inside: bool
     views: set[int] = field(default_factory=lambda: {0})
-    straight: bool = True
 
 
 @dataclass
@@ -347,7 +345,6 @@ def name_views(cell: Cell, steps: Steps, names: ViewNames) -> None:
     cell.evaluations = sum(len(v) for v in views.values())
     for read in cell.reads:
         read.views = needed[read.source]
-        read.straight = read.views == {0}
 
 
 def view_of(views: set[int], view: int, names: ViewNames) -> set[int]:

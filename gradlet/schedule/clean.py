@@ -30,14 +30,17 @@ def find_devices(order: Sequence[UOp]) -> dict[UOp, str]:
 
 def rebuild(root: UOp, change: Change) -> UOp:
     """The graph with every node given to `change`, sources first."""
-    new: dict[UOp, UOp] = {}
+    new: dict[UOp, UOp] = {}  # of what is another node now
+    others, get = new.keys(), new.get
     for node in toposort((root,)):
-        src = tuple([new[s] for s in node.src])
+        old = node.src
+        src = old if others.isdisjoint(old) else tuple([get(s, s) for s in old])
         changed = change(node, src)
         if changed is None:
-            changed = node if src == node.src else mk(node.op, node.dtype, src, node.arg)
-        new[node] = changed
-    return new[root]
+            changed = node if src is old else mk(node.op, node.dtype, src, node.arg)
+        if changed is not node:
+            new[node] = changed
+    return new.get(root, root)
 
 
 def drop_marks(root: UOp, devices: Mapping[UOp, str]) -> UOp:

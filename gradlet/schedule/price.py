@@ -171,7 +171,7 @@ class Pricer:
                 return Reason.OPERANDS
         if alone:
             return Reason.ALONE
-        if evaluations(cells, makers) > MAX_EVALUATIONS:
+        if _is_long_code(cells, makers):
             return Reason.CODE
         if cut:  # it gave cores work
             return Reason.CUT_REDUCTION
@@ -486,16 +486,29 @@ def read_by_index(cell: Cell, steps: Steps) -> set[UOp]:
     return found
 
 
-def evaluations(cells: Sequence[Cell], makers: Mapping[UOp, Cell] | None = None) -> int:
+def _is_long_code(cells: Sequence[Cell], makers: Mapping[UOp, Cell]) -> bool:
+    """Whether the code of one kernel has too many steps. Names of views are compared only where counting them is not
+    enough to tell."""
+    most: dict[int, int] = {}
+    total = 0
+    for cell in reversed(cells):
+        own = most.get(cell.number, 1)
+        total += own * cell.evaluations
+        if total > MAX_EVALUATIONS:
+            return evaluations(cells) > MAX_EVALUATIONS
+        for read in cell.reads:
+            producer = makers.get(read.source)
+            if producer is not None:
+                most[producer.number] = most.get(producer.number, 0) + own * len(read.views)
+    return False
+
+
+def evaluations(cells: Sequence[Cell]) -> int:
     """How many steps the code of one kernel has: a value read through several views is computed for each of them.
 
     Views of views multiply (every level of a product tree reads the one below twice), so little work can be long code.
     """
-    by_root = makers if makers is not None else {c.root: c for c in cells}
-    if all(read.straight or read.source not in by_root for cell in cells for read in cell.reads):
-        plain = sum([cell.evaluations for cell in cells])
-        if plain <= MAX_EVALUATIONS:
-            return plain
+    by_root = {c.root: c for c in cells}
     views: dict[int, set[int]] = {}
     names: ViewNames = {}
     total = 0
