@@ -7,7 +7,7 @@ chunks of a few fixed sizes, the last one filled up: every size is captured once
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gradlet.base.errors import ArgumentError
@@ -43,9 +43,27 @@ class Norm:
 class Linear:
     """A matrix and what bias the file has."""
 
-    def __init__(self, weights: Weights, name: str, inputs: int, results: int) -> None:
-        self.matrix: Matrix = weights.matrix(f"{name}.weight", (results, inputs))
-        self.bias = weights.maybe_vector(f"{name}.bias", (results,))
+    def __init__(self, matrix: Matrix, bias: Tensor | None) -> None:
+        self.matrix, self.bias = matrix, bias
+
+    @staticmethod
+    def read(weights: Weights, name: str, inputs: int, results: int) -> Linear:
+        """The layer of a name."""
+        matrix = weights.matrix(f"{name}.weight", (results, inputs))
+        return Linear(matrix, weights.maybe_vector(f"{name}.bias", (results,)))
+
+    @staticmethod
+    def joined(weights: Weights, parts: Mapping[str, int], inputs: int) -> Linear | None:
+        """Layers that read the same values as one, if their weights are quantised alike."""
+        raw = weights.joined({f"{name}.weight": results for name, results in parts.items()}, inputs)
+        if raw is None:
+            return None
+        biases = [weights.maybe_vector(f"{name}.bias", (results,)) for name, results in parts.items()]
+        given = [bias for bias in biases if bias is not None]
+        if given and len(given) < len(biases):
+            return None
+        bias = Tensor.cat(*given).realize() if given else None
+        return Linear(weights.laid_out(raw, (sum(parts.values()), inputs)), bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         y = self.matrix.linear(x)
@@ -63,12 +81,15 @@ class Attention:
         inner, narrow = self.heads * self.features, self.kv_heads * self.features
         self.all_three: Linear | None = None
         if weights.has(f"{name}_qkv.weight"):
-            self.all_three = Linear(weights, f"{name}_qkv", config.width, inner + 2 * narrow)
+            self.all_three = Linear.read(weights, f"{name}_qkv", config.width, inner + 2 * narrow)
         else:
-            self.queries = Linear(weights, f"{name}_q", config.width, inner)
-            self.keys = Linear(weights, f"{name}_k", config.width, narrow)
-            self.values = Linear(weights, f"{name}_v", config.width, narrow)
-        self.output = Linear(weights, f"{name}_output", inner, config.width)
+            parts = {f"{name}_q": inner, f"{name}_k": narrow, f"{name}_v": narrow}
+            self.all_three = Linear.joined(weights, parts, config.width)
+        if self.all_three is None:
+            self.queries = Linear.read(weights, f"{name}_q", config.width, inner)
+            self.keys = Linear.read(weights, f"{name}_k", config.width, narrow)
+            self.values = Linear.read(weights, f"{name}_v", config.width, narrow)
+        self.output = Linear.read(weights, f"{name}_output", inner, config.width)
         self.query_norm = self.key_norm = None
         if config.query_norm != "none":
             whole = config.query_norm == "all"
@@ -156,10 +177,14 @@ class Network:
         if config.activation != "gelu_plain":
             # Phi 3 has gates and values in one matrix.
             self.both = not weights.has(f"{name}_gate{suffix}.weight")
-            if not self.both:
-                self.gate = Linear(weights, f"{name}_gate{suffix}", width, hidden)
-        self.up = Linear(weights, f"{name}_up{suffix}", width, 2 * hidden if self.both else hidden)
-        self.down = Linear(weights, f"{name}_down{suffix}", hidden, width)
+        up: Linear | None = None
+        if config.activation != "gelu_plain" and not self.both:
+            up = Linear.joined(weights, {f"{name}_gate{suffix}": hidden, f"{name}_up{suffix}": hidden}, width)
+            self.both = up is not None
+            if up is None:
+                self.gate = Linear.read(weights, f"{name}_gate{suffix}", width, hidden)
+        self.up = up or Linear.read(weights, f"{name}_up{suffix}", width, 2 * hidden if self.both else hidden)
+        self.down = Linear.read(weights, f"{name}_down{suffix}", hidden, width)
 
     def __call__(self, x: Tensor) -> Tensor:
         value = self.up(x)
@@ -178,7 +203,7 @@ class Mixture:
     def __init__(self, weights: Weights, config: Config, layer: int, experts: Experts) -> None:
         name, width, hidden = f"blk.{layer}.ffn", config.width, experts.hidden
         self.experts, self.activation = experts, config.activation
-        self.router = Linear(weights, f"{name}_gate_inp", width, experts.count)
+        self.router = Linear.read(weights, f"{name}_gate_inp", width, experts.count)
         self.gate = weights.experts(f"{name}_gate_exps.weight", (experts.count, hidden, width))
         self.up = weights.experts(f"{name}_up_exps.weight", (experts.count, hidden, width))
         self.down = weights.experts(f"{name}_down_exps.weight", (experts.count, width, hidden))

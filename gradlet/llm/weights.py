@@ -96,12 +96,28 @@ class Weights:
 
     def matrix(self, name: str, shape: tuple[int, int], *more: str) -> Matrix:
         """A matrix, whose shape is checked."""
-        raw = self._shaped(name, shape, *more)
+        return self.laid_out(self._shaped(name, shape, *more), shape)
+
+    def laid_out(self, raw: gguf.Raw, shape: tuple[int, int]) -> Matrix:
+        """What a file has, in the form that products use."""
         if raw.quantized is None:
             return DenseMatrix(raw.tensor())
         if self._packs and raw.quantized in blocks.BLOCK_TYPES:
             return QuantizedWeight.from_gguf_blocks(raw.data, raw.quantized, shape)
         return BlockMatrix(raw.data, raw.quantized, shape)
+
+    def joined(self, parts: Mapping[str, int], inputs: int) -> gguf.Raw | None:
+        """Quantised matrices of one type, given by name and rows, as one below the other; None where they are not that.
+
+        What reads the same values is then one matrix: there is less to look at in every step.
+        """
+        raws = [self._read(name) for name in parts]
+        found = [raw for raw in raws if raw is not None and raw.quantized in blocks.BLOCK_TYPES]
+        if not self._packs or len(found) < len(raws) or len({raw.quantized for raw in found}) != 1:
+            return None
+        for name, rows in parts.items():
+            self._shaped(name, (rows, inputs))
+        return gguf.Raw(Tensor.cat(*[raw.data for raw in found]), (sum(parts.values()), inputs), found[0].quantized)
 
     def experts(self, name: str, shape: tuple[int, int, int]) -> ExpertMatrices:
         """Matrices of experts, whose shape is checked."""

@@ -31,7 +31,7 @@ def model() -> Transformer:
 
 
 def test_weights_stay_quantised(model: Transformer) -> None:
-    kinds = [layer.attention.queries.matrix.type for layer in model.layers]
+    kinds = [layer.attention.all_three.matrix.type for layer in model.layers]
     assert kinds == ["Q4_1"] * 30 and isinstance(model.head, QuantizedWeight) and model.head is model.embedding
 
 
