@@ -16,7 +16,7 @@ class Rope:
     Attributes:
         base: of the wave lengths.
         width: features of a head that are turned; 0 for models without.
-        pairs: neighbouring features are turned together; else those half of `width` apart.
+        pairs: in the file, features that are turned together lie side by side; else half of `width` apart.
         scaling: "none", "linear", "llama3" or "yarn".
         factor: how much longer contexts become.
         original: context length before scaling.

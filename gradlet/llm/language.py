@@ -120,7 +120,7 @@ def load(path: str | os.PathLike[str], context: int | None = None) -> LanguageMo
     tokenizer = tokenizers.from_gguf(file.metadata, where)
     found = configs.from_gguf(file.metadata, where)
     template = file.metadata.get("tokenizer.chat_template")
-    made = Transformer(found, weights.from_gguf(file), _positions(context, found))
+    made = Transformer(found, weights.from_gguf(file, found), _positions(context, found))
     return LanguageModel(made, tokenizer, template, str(file.metadata.get("general.name", Path(where).stem)))
 
 

@@ -109,20 +109,17 @@ class Attention:
         values = self._heads(values, self.kv_heads, None)
         if turns is not None:
             here = rope.Table(*[part[start : start + count] for part in turns])
-            pairs = self.config.rope.pairs
-            if count > 1:  # else each of the two numbers that are turned together would compute both
-                queries, keys = queries.contiguous(), keys.contiguous()
-            queries, keys = rope.turn(queries, here, pairs), rope.turn(keys, here, pairs)
+            queries, keys = rope.turn(queries, here), rope.turn(keys, here)
         keys, values = self.cache.append(keys, values, start)
         mixed = self._attend(queries, keys, values, start)
         return self.output(mixed.permute(2, 0, 1, 3).reshape(count, self.heads * self.features))
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if self.all_three is None:
-            parts = self.queries(x), self.keys(x), self.values(x)
+            parts = _kept(self.queries(x)), _kept(self.keys(x)), self.values(x)
         else:
             inner, narrow = self.heads * self.features, self.kv_heads * self.features
-            both = self.all_three(x)
+            both = _kept(self.all_three(x))
             parts = both[:, :inner], both[:, inner : inner + narrow], both[:, inner + narrow :]
         limit = self.config.clip_qkv
         return tuple([part.clip(-limit, limit) for part in parts]) if limit else parts  # type: ignore[return-value]
@@ -156,6 +153,11 @@ class Attention:
         highest = scores.max(-1, keepdim=True).maximum(sinks)
         shares = (scores - highest).exp()
         return (shares @ values.unsqueeze(1)) / (shares.sum(-1, keepdim=True) + (sinks - highest).exp())
+
+
+def _kept(x: Tensor) -> Tensor:
+    """Results of a product with many rows are written: each number that is turned would else compute its two anew."""
+    return x.contiguous() if x.shape[0] > 1 else x
 
 
 def _gated(gate: Tensor, value: Tensor, activation: str) -> Tensor:
@@ -270,7 +272,7 @@ class Layer:
         self.network_after = norm("post_ffw_norm") if after else None
 
     def __call__(self, x: Tensor, start: Any, turns: rope.Table | None) -> Tensor:
-        inner = x if self.attention_norm is None else self.attention_norm(x)
+        inner = x if self.attention_norm is None else _kept(self.attention_norm(x))
         mixed = self.attention(inner, start, turns)
         if self.parallel:
             return x + mixed + self.network(inner)

@@ -53,16 +53,15 @@ def table(rope: Rope, positions: int) -> Table:
     return Table(*[Tensor((scale * part(angles)).astype(np.float32)).realize() for part in (np.cos, np.sin)])
 
 
-def turn(x: Tensor, table: Table, pairs: bool) -> Tensor:
-    """Turn the first features of every head: x [..., positions, features], tables [positions, turned / 2]."""
+def turn(x: Tensor, table: Table) -> Tensor:
+    """Turn the first features of every head, those half of them apart together.
+
+    Args:
+        x: [..., positions, features].
+        table: [positions, turned / 2] each.
+    """
     cosines, sines = table
     half = cosines.shape[-1]
-    turned = x[..., : 2 * half]
-    if pairs:
-        both = turned.reshape(*turned.shape[:-1], half, 2)
-        first, second = both[..., 0], both[..., 1]
-    else:
-        first, second = turned[..., :half], turned[..., half:]
-    one, other = first * cosines - second * sines, second * cosines + first * sines
-    result = Tensor.stack(one, other, dim=-1).reshape(*turned.shape) if pairs else Tensor.cat(one, other, dim=-1)
-    return result if x.shape[-1] == 2 * half else Tensor.cat(result, x[..., 2 * half :], dim=-1)
+    first, second = x[..., :half], x[..., half : 2 * half]
+    parts = [first * cosines - second * sines, second * cosines + first * sines]
+    return Tensor.cat(*parts, *([x[..., 2 * half :]] if x.shape[-1] > 2 * half else []), dim=-1)

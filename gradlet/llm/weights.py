@@ -141,9 +141,28 @@ class Weights:
         return raw
 
 
-def from_gguf(file: gguf.File) -> Weights:
-    """The weights of a GGUF file."""
-    return Weights(file.get, file.path)
+def from_gguf(file: gguf.File, config: Config) -> Weights:
+    """The weights of a GGUF file.
+
+    Some families' queries and keys are written so that neighbouring features are turned together. Their rows are put
+    where features half a head apart are: products of queries and keys stay the same, and lanes read neighbours.
+    """
+    if not config.rope.pairs:
+        return Weights(file.get, file.path)
+    if config.rope.width != config.head_width:
+        raise FileFormatError(f"{file.path}: {config.rope.width} of {config.head_width} features are turned, in pairs")
+
+    def read(name: str) -> gguf.Raw | None:
+        raw = file.get(name)
+        if raw is None or not re.fullmatch(r"blk\.\d+\.attn_[qk]\.(weight|bias)", name):
+            return raw
+        heads = raw.shape[0] // config.head_width
+        if raw.shape[0] % config.head_width or not raw.data.numel():
+            raise FileFormatError(f"{file.path}: tensor {name!r} has {raw.shape[0]} rows, no multiple of a head's")
+        rows = raw.data.reshape(heads, config.head_width // 2, 2, raw.data.numel() // raw.shape[0])
+        return raw._replace(data=rows.permute(0, 2, 1, 3).reshape(raw.data.numel()))
+
+    return Weights(read, file.path)
 
 
 # Names of Hugging Face's files, as patterns, and what GGUF calls them.

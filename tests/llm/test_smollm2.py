@@ -22,7 +22,8 @@ def model() -> Transformer:
     path = smollm2.path()
     before = GlobalCounters.mem_used
     file = gguf.File(path)
-    made = Transformer(config.from_gguf(file.metadata), weights.from_gguf(file), CONTEXT)
+    found = config.from_gguf(file.metadata)
+    made = Transformer(found, weights.from_gguf(file, found), CONTEXT)
     del file
     # Keys and values of 30 layers with 3 heads of 64 features, in float32.
     cache = 2 * 30 * 3 * CONTEXT * 64 * 4
