@@ -9,6 +9,7 @@ import pytest
 from gradlet import Tensor, dtypes
 from gradlet.base.settings import scope
 from gradlet.codegen.pipeline import lower
+from gradlet.device.cuda import tensormap
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
 from gradlet.graph.spec import check_program
@@ -145,3 +146,12 @@ def test_float32_is_rounded_only_where_that_is_allowed() -> None:
         assert [n.arg.depth for n in found.uops if n.op is Op.WGMMA] == [32]
         assert [box.arg.rounded for box in boxes_of(found)] == [True, True, False]
         assert ".k8.f32.tf32.tf32" in render(found, SM_90).replace("m64n64", ".").replace("m64n128", ".")
+
+
+def test_maps_say_how_memory_lies_in_bytes() -> None:
+    found = lower(kernel(factor(1000, 520) @ factor(1024, 520).T), SM_90)
+    boxes = [tensormap.box(box.slot, box.dtype, box.arg) for box in boxes_of(found)]
+    assert [(b.argument, b.kind, b.strides) for b in boxes] == [
+        (1, "BFLOAT16", (1040,)), (2, "BFLOAT16", (1040,)), (0, "BFLOAT16", (2048,)),
+    ]  # fmt: skip
+    assert [tensormap.fetched(b) for b in boxes] == [128, 128, 256]

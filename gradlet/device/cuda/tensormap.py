@@ -11,6 +11,7 @@ from gradlet.device.cuda.driver import Gpu
 from gradlet.ops.op import BoxArg
 
 SIZE: Final = 128  # bytes of a map; twice what it has to be aligned to
+LINE: Final = 128  # bytes
 KEPT: Final = 256  # maps of a kernel, for as many places of its arguments
 KINDS: Final = {"float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32"}
 
@@ -47,6 +48,11 @@ def frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def fetched(box: Box) -> int:
+    """Bytes that the second cache fetches at a time: with rows that begin inside of lines, more would be in vain."""
+    return 256 if all(stride % LINE == 0 for stride in box.strides) else LINE
+
+
 def encode(gpu: Gpu, box: Box, address: int) -> bytes:
     """The map of a buffer at an address.
 
@@ -63,7 +69,7 @@ def encode(gpu: Gpu, box: Box, address: int) -> bytes:
         len(box.sizes), address, [wide(s) for s in box.sizes], [wide(s) for s in box.strides],
         [narrow(s * apart) for s, apart in zip(box.box, box.apart, strict=True)], [narrow(s) for s in box.apart],
         api.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, api.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-        api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        getattr(api.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_L2_{fetched(box)}B"),
         api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )  # fmt: skip
     return ctypes.string_at(int(found.getPtr()), SIZE)
