@@ -41,7 +41,8 @@ def transposing_tile(facts: KernelFacts, plan: Plan, accesses: Sequence[Access],
     # Two pieces of each row of the operand at once where that comes from far away, unless the last ones would mostly do
     # the same again.
     count, size = min(2 * width, lanes), plan.size(columns)
-    fits = size >= count and work * count * vectors <= MAX_TILE
+    single = any(a.param.dtype.is_bool and rows in a.ranges and facts.stride(a, rows) != 1 for a in accesses)
+    fits = size >= count and work * count * vectors <= MAX_TILE and not single  # those are loaded one by one
     if count % width or not fits or _whole(size, count) > _whole(size, width) * 9 // 8:
         count = width
     outputs = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP]

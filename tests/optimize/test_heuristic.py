@@ -109,6 +109,22 @@ def test_channels_that_go_last_are_read_in_long_streams() -> None:
     assert order(56, 63) == [columns_inside]  # channels do not fill lines
 
 
+def test_planes_are_copied_in_wide_pieces_unless_lanes_are_loaded_one_by_one() -> None:
+    """A mask of bools has no tiles: its lanes are loads of their own, twice as many for twice the pieces."""
+
+    def pieces(masked: bool) -> list[int]:
+        b = kernels.Builder()
+        out, x, m = b.param(0, 64**3), b.param(1, 64**3), b.param(2, 64**3, dtypes.bool)
+        i, j, c = b.range(64), b.range(64), b.range(64)
+        element = (c * 64 + i) * 64 + j
+        value = b.load(x, element)
+        b.store(out, (i * 64 + j) * 64 + c, b.load(m, element).where(value, 0.0) if masked else value)
+        return amounts(heuristic.choose(b.sink("planes"), AVX512), OptKind.UNROLL)
+
+    assert pieces(False) == [8]
+    assert pieces(True) == [4]
+
+
 def test_a_block_has_two_sides_whatever_else_is_read() -> None:
     """Channels last, added to something along a third loop: a third side would be 512 copies of the body."""
     b = kernels.Builder()
