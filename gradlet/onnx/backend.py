@@ -57,6 +57,11 @@ class GradletBackend(Backend):
         return GradletRep(OnnxRunner(model, device))
 
     @classmethod
+    def run_model(cls, model: Any, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
+        """A model prepared and run once."""
+        return cls.prepare(model, device, **kwargs).run(inputs)
+
+    @classmethod
     def is_compatible(cls, model: Any, device: str = "CPU", **kwargs: Any) -> bool:
         """Whether everything that the model asks for is supported."""
         try:

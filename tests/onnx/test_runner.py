@@ -286,3 +286,14 @@ def test_what_depends_on_data_is_walked_at_every_call() -> None:
     for _ in range(3):
         for data in ([1, 0, 2, 0], [0, 0, 0, 0], [1, 1, 1, 1]):
             assert runner(x=np.array(data, np.float32))["y"].tolist() == [list(np.nonzero(data)[0])]
+
+
+def test_the_backend_of_the_package_onnx() -> None:
+    from gradlet.onnx import backend
+
+    made = one("Relu", ["x"])
+    assert backend.supports_device("CPU") and not backend.supports_device("NOWHERE")
+    assert backend.GradletBackend.is_compatible(made)
+    assert not backend.GradletBackend.is_compatible(one("Nothing", ["x"]))
+    (y,) = backend.run_model(made, [np.array([-1, 2], np.float32)])
+    assert y.tolist() == [0, 2]
