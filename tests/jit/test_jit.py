@@ -595,3 +595,21 @@ def test_cache_that_grows_by_writes_is_replayed():
     while node.op in MOVEMENT:
         chain, node = chain + 1, node.src[0]
     assert chain <= 1
+
+
+def test_kernels_are_a_list_that_says_what_each_does():
+    weight = Tensor(array(8, 8))
+
+    @jit
+    def function(x):
+        return ((x @ weight).realize() + 1).sum(0)
+
+    assert function.kernels == []
+    for _ in range(3):
+        function(Tensor(array(4, 8)))
+    first, *others = function.kernels
+    assert first.device == "CPU" and "64 x float32" in first.reads and first.writes == ("32 x float32",)
+    assert f"{first.name} on CPU: reads " in str(first) and first.opts and not first.once
+    assert [kernel.name for kernel in (first, *others)] == [c.kernel.name for c in function._latest.program.calls]
+    explained = function.explain()
+    assert str(first) in explained and "temporary memory 128 B (at least 128 B" in explained

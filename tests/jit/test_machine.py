@@ -321,7 +321,7 @@ def drive(examples: int, steps: int, **more: Any) -> None:
 
 
 def test_jitted_programs_beside_plain_ones() -> None:
-    drive(6, 12, derandomize=True, database=None)
+    drive(5, 10, derandomize=True, database=None)
     assert Beside.replays > 0
 
 

@@ -135,7 +135,7 @@ class Optimizer:
 
 
 def test_an_optimizer_that_replaces_its_moments(short: list[int]) -> None:
-    step = both(Optimizer, lambda _, step, n: step(Tensor(X[n])))
+    step = both(Optimizer, lambda _, step, n: step(Tensor(X[n])), 6)
     assert len(step.captures) <= 2
 
 
@@ -295,7 +295,9 @@ def test_a_call_that_fails_puts_everything_back() -> None:
     np.testing.assert_allclose(step(Tensor(X[0])).numpy(), X[0])
 
 
-@pytest.mark.parametrize("make", [Recurrent, Memory, Ring, Average])
+@pytest.mark.parametrize(
+    "make", [Memory, *[pytest.param(m, marks=pytest.mark.slow) for m in (Recurrent, Ring, Average)]]
+)
 def test_nothing_grows(make: Any) -> None:
     thing = make()
     step = jit(make.step).__get__(thing)

@@ -367,11 +367,12 @@ JOINED: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
 ]
 
 
+@pytest.mark.parametrize("on", ["CPU", pytest.param("PYTHON", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("number", range(len(JOINED)))
-def test_along_the_axis(number: int, device: str) -> None:
+def test_along_the_axis(number: int, on: str) -> None:
     """Joined, padded, reversed and sorted along the axis itself: one kernel for all values."""
     ours, wanted = JOINED[number]
-    x, kernels = Tensor(Z, device=device), set()
+    x, kernels = Tensor(Z, device=on), set()
     other = Variable("m", 1, 7)
     for n, m in ((3, 2), (0, 7), (12, 1)):
         got = ours(x[: N.bind(n)], x[: other.bind(m)], x)
