@@ -16,10 +16,10 @@ from gradlet.device.cpu.jit import Loaded, load
 from gradlet.device.cpu.launching import CpuProgram
 from gradlet.device.cpu.plan import LaunchPlan, launch_plan, plan_from
 from gradlet.device.cpu.target import host_target
-from gradlet.graph.program import AnyProgram
+from gradlet.graph.program import AnyProgram, LinearProgram
 from gradlet.runtime import diskcache
 from gradlet.runtime.device import GraphLaunch
-from gradlet.target.target import Target
+from gradlet.target.target import TRANSCENDENTAL, Target
 
 
 def link(code: bytes, plan: LaunchPlan) -> Loaded:
@@ -31,6 +31,12 @@ def link(code: bytes, plan: LaunchPlan) -> Loaded:
 def _shared_code(source: str, target: Target) -> bytes:
     """Object code of a body that several launches have."""
     return llvm.emit_object(source, target)
+
+
+def _calls_library(program: AnyProgram) -> bool:
+    """Whether a launch calls libm: only a real linker can load it, and that takes one module."""
+    bodies = () if isinstance(program, LinearProgram) else program.programs
+    return any(node.op in TRANSCENDENTAL for body in bodies for node in body.uops)
 
 
 class CpuBackend:
@@ -58,7 +64,7 @@ class CpuBackend:
         """LLVM IR of a kernel or a launch."""
         from gradlet.render.llvmlaunch import render  # programs that are recalled need no renderer
 
-        return render(program, self.target, self._links)
+        return render(program, self.target, self._links and not _calls_library(program))
 
     @cached_property
     def _links(self) -> bool:

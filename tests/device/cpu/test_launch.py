@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from gradlet import Tensor
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.base.settings import scope
+from gradlet.codegen.launch import lower_launch
 from gradlet.device.cpu import launching
+from gradlet.device.cpu.runtime import CpuBackend
+from gradlet.device.cpu.target import host_target
 from gradlet.engine.compile import build_kernel
+from gradlet.graph.launch import is_launch
 from gradlet.ops.op import BodyUse
 from gradlet.runtime.buffer import Buffer
 from tests.codegen import launches
@@ -173,3 +179,13 @@ def test_a_megabyte_of_scratch_fits_on_every_thread_s_stack() -> None:
             thread.start()
             thread.join(timeout=60)
     assert done == [True, True]
+
+
+def test_bodies_that_call_a_library_stay_in_the_module_of_their_launch() -> None:
+    x = Tensor(np.linspace(0.0, 1.0, 2400).reshape(60, 40)).realize()
+    asts = [call.ast for call in (x.exp().sum(0) * x).exp().sum(1).schedule().calls]
+    (ast,) = [ast for ast in asts if is_launch(ast.arg)]
+    program = lower_launch(ast, host_target())
+    program = replace(program, shared=tuple(range(len(program.programs))))
+    backend = CpuBackend("CPU")
+    assert backend.load(program.name, backend.compile(program), program) is not None
