@@ -226,6 +226,8 @@ class jit(Exporting):
         try:
             if capture.without_gradient or any(slot.is_gradient for slot in capture.states):
                 raise UnfitError
+            if capture.shared or any(isinstance(name, str) for name in self._last_key[-1]):  # type: ignore[index]
+                raise UnfitError  # an argument was closed over too, and need not be any more
             signature = signature_of(args, kwargs)
             function = self.function
 
