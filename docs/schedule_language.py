@@ -21,7 +21,8 @@ from gradlet.device.cpu.probe import Machine
 from gradlet.device.cpu.target import available_cores, host_target
 from gradlet.engine.compile import get_kernel
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, ParamArg, RangeArg, ReduceArg
+from gradlet.ops.op import AxisKind, KernelArg, Op, ParamArg, RangeArg, ReduceArg
+from gradlet.ops.opt import Opt
 from gradlet.optimize.actions.language import apply
 from gradlet.optimize.analysis import KernelFacts
 from gradlet.optimize.opttext import parse_opts

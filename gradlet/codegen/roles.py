@@ -17,18 +17,8 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.rewrite import rewrite
-from gradlet.ops.op import (
-    AxisKind,
-    LocalArg,
-    Op,
-    Opt,
-    OptKind,
-    RingArg,
-    SpecialArg,
-    TileOrderDetail,
-    TurnArg,
-    WaitArg,
-)
+from gradlet.ops.op import AxisKind, LocalArg, Op, RingArg, SpecialArg, TurnArg, WaitArg
+from gradlet.ops.opt import Opt, OptKind, TileOrderDetail
 from gradlet.optimize.analysis import affine, make_range, nesting_order, range_size
 from gradlet.rules.sets import INDEX_MATH
 

@@ -14,7 +14,8 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.rewrite import rewrite
-from gradlet.ops.op import AxisKind, BoxArg, Op, OptKind, ReduceArg, TensorizeDetail, WgmmaArg
+from gradlet.ops.op import AxisKind, BoxArg, Op, ReduceArg, WgmmaArg
+from gradlet.ops.opt import OptKind, TensorizeDetail
 from gradlet.optimize.actions.roles import staged_by_engine
 from gradlet.optimize.actions.tensorize import Tiles, tiles_of
 from gradlet.optimize.analysis import closed_by, kernel_order, make_range

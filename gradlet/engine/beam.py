@@ -29,7 +29,8 @@ from gradlet.engine.worker import Work
 from gradlet.graph import text
 from gradlet.graph.launch import is_launch
 from gradlet.graph.node import UOp
-from gradlet.ops.op import KernelArg, OptKind
+from gradlet.ops.op import KernelArg
+from gradlet.ops.opt import OptKind
 from gradlet.optimize import moves
 from gradlet.optimize.opttext import opts_for, opts_text, parse_opts
 from gradlet.optimize.search import VERSION, Counts, Found, Outcome, State, search

@@ -22,7 +22,7 @@ from typing import Any, Final
 from gradlet.base.errors import CompilerError
 from gradlet.engine import worker
 from gradlet.engine.worker import Opts, Reply, Work
-from gradlet.ops.op import Opt
+from gradlet.ops.opt import Opt
 from gradlet.optimize.opttext import opts_text
 from gradlet.optimize.search import Outcome
 

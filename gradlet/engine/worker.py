@@ -20,7 +20,8 @@ from gradlet.base import settings
 from gradlet.base.errors import ArgumentError, CompilerError
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
-from gradlet.ops.op import KernelArg, LaunchArg, Opt
+from gradlet.ops.op import KernelArg, LaunchArg
+from gradlet.ops.opt import Opt
 
 Opts = tuple[Opt, ...]
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import LaunchStage, Opt
+from gradlet.ops.op import LaunchStage
+from gradlet.ops.opt import Opt
 
 
 @dataclass(frozen=True)

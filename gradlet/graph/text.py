@@ -23,7 +23,8 @@ from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.program import LinearProgram
-from gradlet.ops.op import DETAILS, OP_INFO, BodyUse, LaunchArg, Op, Opt
+from gradlet.ops.op import OP_INFO, BodyUse, LaunchArg, Op
+from gradlet.ops.opt import DETAILS, Opt
 
 ONE_LINE_DEPTH: Final = 2
 ONE_LINE_SOURCES: Final = 6

@@ -9,15 +9,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import (
-    AxisKind,
-    Op,
-    Opt,
-    OptKind,
-    StageDetail,
-    Tail,
-    adds_in_order,
-)
+from gradlet.ops.op import AxisKind, Op, adds_in_order
+from gradlet.ops.opt import Opt, OptKind, StageDetail, Tail
 from gradlet.optimize.analysis import KernelFacts, range_size
 from gradlet.target.target import Target
 

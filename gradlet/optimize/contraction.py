@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
-from gradlet.ops.op import DOTS, AxisKind, Op, Opt, OptKind, PrefetchDetail
+from gradlet.ops.op import DOTS, AxisKind, Op
+from gradlet.ops.opt import Opt, OptKind, PrefetchDetail
 from gradlet.optimize.analysis import MOST_APART, Access, KernelFacts, range_size, size_bound
 from gradlet.optimize.deep import plan_deep
 from gradlet.optimize.panels import plan_panels

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Op, Opt, Tail, adds_in_order
+from gradlet.ops.op import AxisKind, Op, adds_in_order
+from gradlet.ops.opt import Opt, Tail
 from gradlet.optimize import contraction, lanes, streams, tiles, words
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import (

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Op, OptKind, TensorizeDetail, adds_in_order
+from gradlet.ops.op import AxisKind, Op, adds_in_order
+from gradlet.ops.opt import OptKind, TensorizeDetail
 from gradlet.optimize.analysis import KernelFacts, range_size
 from gradlet.optimize.blocks import Opts, Product, load_of
 from gradlet.target.target import Target

@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 
 from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Opt, OptKind, PrefetchDetail, StageDetail, Tail
+from gradlet.ops.op import AxisKind
+from gradlet.ops.opt import Opt, OptKind, PrefetchDetail, StageDetail, Tail
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.actions.online import find_pair
 from gradlet.optimize.analysis import KernelFacts, range_size, size_bound

@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, Final, NoReturn
 
 from gradlet.base.errors import ArgumentError
-from gradlet.ops.op import DETAILS, Opt, OptDetail, OptKind, Tail
+from gradlet.ops.opt import DETAILS, Opt, OptDetail, OptKind, Tail
 
 _TOKEN: Final = re.compile(r"(?P<blank>(?:\s|#[^\n]*)+)|(?P<int>[+-]?\d+)|(?P<word>[A-Za-z_]\w*)|(?P<mark>[(),=])")
 _PATTERN: Final = re.compile(r"(?:\s|#[^\n]*)*([\w*?\[\]]+)\s*:")

@@ -14,7 +14,8 @@ import math
 from typing import Final, NamedTuple
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Op, Opt, OptKind, PrefetchDetail, StageDetail, Tail
+from gradlet.ops.op import AxisKind, Op
+from gradlet.ops.opt import Opt, OptKind, PrefetchDetail, StageDetail, Tail
 from gradlet.optimize.analysis import Access, KernelFacts, range_size, size_bound
 from gradlet.optimize.plan import BLOCKS, PANELS, Part, Plan
 from gradlet.optimize.tileshape import Need, choose_tile

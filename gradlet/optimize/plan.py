@@ -8,7 +8,8 @@ from typing import NamedTuple
 from gradlet.base.dtype import dtypes
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp, toposort
-from gradlet.ops.op import AccumulateDetail, Op, Opt, OptKind, StageDetail, Tail
+from gradlet.ops.op import Op
+from gradlet.ops.opt import AccumulateDetail, Opt, OptKind, StageDetail, Tail
 from gradlet.optimize.actions.pieces import Piece, pieces
 from gradlet.optimize.actions.repeats import may_repeat
 from gradlet.optimize.analysis import (

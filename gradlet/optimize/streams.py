@@ -6,7 +6,8 @@ import math
 
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Op, Opt, OptKind, PrefetchDetail, Tail
+from gradlet.ops.op import AxisKind, Op
+from gradlet.ops.opt import Opt, OptKind, PrefetchDetail, Tail
 from gradlet.optimize.actions.scan import find_carried, reorders
 from gradlet.optimize.actions.stream import LEAST_BYTES, LINE_BYTES
 from gradlet.optimize.analysis import HEAVY, HEAVY_NODES, Access, KernelFacts, divisor, is_fixed, range_size, size_bound

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gradlet.ops.op import LookupDetail, Op, Opt, OptKind
+from gradlet.ops.op import Op
+from gradlet.ops.opt import LookupDetail, Opt, OptKind
 from gradlet.optimize.actions.lookup import obstacle
 from gradlet.optimize.analysis import Access, KernelFacts
 from gradlet.target.target import Target

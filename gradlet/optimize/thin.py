@@ -16,7 +16,8 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AccumulateDetail, AxisKind, Opt, OptKind, PrefetchDetail, Tail
+from gradlet.ops.op import AxisKind
+from gradlet.ops.opt import AccumulateDetail, Opt, OptKind, PrefetchDetail, Tail
 from gradlet.optimize.actions.accumulate import obstacle
 from gradlet.optimize.analysis import KernelFacts, range_size
 from gradlet.optimize.plan import Plan

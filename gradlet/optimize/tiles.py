@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Op, OptKind
+from gradlet.ops.op import AxisKind, Op
+from gradlet.ops.opt import OptKind
 from gradlet.optimize.actions.stream import LINE_BYTES
 from gradlet.optimize.analysis import HEAVY, HEAVY_NODES, Access, KernelFacts, is_fixed
 from gradlet.optimize.plan import Plan

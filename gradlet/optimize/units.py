@@ -14,7 +14,8 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.base.settings import ALLOW_TF32
 from gradlet.graph.node import UOp
-from gradlet.ops.op import Op, Opt, OptKind, StageDetail, TensorizeDetail, TileOrderDetail
+from gradlet.ops.op import Op
+from gradlet.ops.opt import Opt, OptKind, StageDetail, TensorizeDetail, TileOrderDetail
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import KernelFacts, range_size
 from gradlet.optimize.blocks import Opts, Product, parallel_rest, product_of

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Op, Opt, OptKind, PrefetchDetail
+from gradlet.ops.op import AxisKind, Op
+from gradlet.ops.opt import Opt, OptKind, PrefetchDetail
 from gradlet.optimize.analysis import Access, KernelFacts, range_size, size_bound
 from gradlet.optimize.plan import Plan
 from gradlet.schedule.dots import SHORT_SUM

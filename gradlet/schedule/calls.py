@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import KernelArg, Opt
+from gradlet.ops.op import KernelArg
+from gradlet.ops.opt import Opt
 
 # A captured program keeps at most so many bytes of what it computes from weights alone.
 MOST_KEPT: Final = 1 << 30

@@ -9,7 +9,8 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.settings import scope
 from gradlet.codegen.expand import unroll, vectorize
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Op, Opt, OptKind
+from gradlet.ops.op import AxisKind, Op
+from gradlet.ops.opt import Opt, OptKind
 from gradlet.optimize.analysis import affine
 from gradlet.target.target import AVX512
 from tests.codegen import kernels

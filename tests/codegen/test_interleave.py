@@ -10,7 +10,8 @@ from gradlet.codegen.interleave import side_by_side
 from gradlet.codegen.pipeline import lower
 from gradlet.device.common.llvm import emit_assembly
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import Op, Opt, OptKind
+from gradlet.ops.op import Op
+from gradlet.ops.opt import Opt, OptKind
 from gradlet.render.llvmir import render
 from gradlet.target.target import AVX2, AVX512, NEON
 from tests.codegen.check import assert_expected, check_linear

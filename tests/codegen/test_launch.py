@@ -16,7 +16,8 @@ from gradlet.codegen.launch import SharedBodies, lower_launch
 from gradlet.graph.evaluate import run_linear
 from gradlet.graph.program import LaunchProgram
 from gradlet.graph.spec import check_program
-from gradlet.ops.op import AxisKind, BodyUse, KernelArg, Op, Opt, OptKind
+from gradlet.ops.op import AxisKind, BodyUse, KernelArg, Op
+from gradlet.ops.opt import Opt, OptKind
 from gradlet.target.target import AVX2, AVX512, NVPTX, Target
 from tests.codegen import launches
 from tests.codegen.kernels import Array

@@ -11,7 +11,8 @@ from gradlet.base.settings import scope
 from gradlet.codegen.linearize import linearize
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
-from gradlet.ops.op import AxisKind, Op, Opt, OptKind, Tail
+from gradlet.ops.op import AxisKind, Op
+from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.target.target import AVX512
 from tests.codegen import kernels
 from tests.codegen.check import check_linear

@@ -10,7 +10,8 @@ from gradlet.codegen.expand import unroll
 from gradlet.codegen.loops import Nest, merge_adjacent, nest_of, separate
 from gradlet.codegen.pipeline import lower
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Op, Opt, OptKind
+from gradlet.ops.op import AxisKind, Op
+from gradlet.ops.opt import Opt, OptKind
 from gradlet.optimize.actions.language import apply
 from gradlet.optimize.analysis import kernel_ranges
 from gradlet.target.target import AVX512

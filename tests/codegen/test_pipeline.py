@@ -9,7 +9,8 @@ from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
 from gradlet.graph.evaluate import run_linear
 from gradlet.graph.node import UOp, toposort
-from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, Tail
+from gradlet.ops.op import AxisKind, KernelArg, Op
+from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.optimize import analysis
 from gradlet.target.target import AVX2, AVX512, NEON, NVPTX, SSE, Target
 from tests.codegen import kernels

@@ -13,7 +13,8 @@ from gradlet.device.cuda import tensormap
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
 from gradlet.graph.spec import check_program
-from gradlet.ops.op import AxisKind, BoxArg, KernelArg, Op, Opt, OptKind, RingArg, StageDetail, TileOrderDetail
+from gradlet.ops.op import AxisKind, BoxArg, KernelArg, Op, RingArg
+from gradlet.ops.opt import Opt, OptKind, StageDetail, TileOrderDetail
 from gradlet.optimize import units
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import KernelFacts

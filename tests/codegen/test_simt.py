@@ -10,7 +10,8 @@ from gradlet import Tensor
 from gradlet.codegen.pipeline import lower
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
-from gradlet.ops.op import AcrossArg, AxisKind, KernelArg, Op, Opt, OptKind, Tail
+from gradlet.ops.op import AcrossArg, AxisKind, KernelArg, Op
+from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.optimize.actions import language as actions
 from gradlet.target.target import SM_90
 

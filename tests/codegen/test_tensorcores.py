@@ -10,7 +10,8 @@ from gradlet import Tensor, dtypes
 from gradlet.codegen.pipeline import lower
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
-from gradlet.ops.op import AxisKind, KernelArg, Op, OptKind, WgmmaArg
+from gradlet.ops.op import AxisKind, KernelArg, Op, WgmmaArg
+from gradlet.ops.opt import OptKind
 from gradlet.optimize import units as products
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import KernelFacts

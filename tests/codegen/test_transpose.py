@@ -13,7 +13,8 @@ from gradlet.codegen import pipeline
 from gradlet.device.common.llvm import emit_assembly
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
-from gradlet.ops.op import KernelArg, Op, Opt, OptKind
+from gradlet.ops.op import KernelArg, Op
+from gradlet.ops.opt import Opt, OptKind
 from gradlet.optimize import heuristic
 from gradlet.render.llvmir import render
 from gradlet.target.target import AVX2, AVX512, NEON, SSE, Target

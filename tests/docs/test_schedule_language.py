@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradlet.base.errors import ArgumentError
-from gradlet.ops.op import OptKind, Tail
+from gradlet.ops.opt import OptKind, Tail
 from gradlet.optimize.actions.language import apply
 from gradlet.optimize.opttext import parse_opts
 from gradlet.target.target import AVX2, NVPTX

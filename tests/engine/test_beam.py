@@ -21,7 +21,8 @@ from gradlet.cli.main import main
 from gradlet.engine import beam
 from gradlet.engine.compile import build_kernel
 from gradlet.engine.worker import Reply, Work
-from gradlet.ops.op import KernelArg, Opt, OptKind, Tail
+from gradlet.ops.op import KernelArg
+from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.optimize.search import Outcome, State
 from gradlet.runtime import diskcache
 from tests.codegen import kernels, launches

@@ -20,7 +20,8 @@ from gradlet.engine.inputs import Inputs, index_limits, random_values
 from gradlet.engine.measure import Measured, Workers
 from gradlet.engine.worker import Built, Reply, Work, receive, send
 from gradlet.graph.node import UOp
-from gradlet.ops.op import KernelArg, Opt, OptKind
+from gradlet.ops.op import KernelArg
+from gradlet.ops.opt import Opt, OptKind
 from gradlet.runtime.device import Device
 from tests.codegen import kernels, launches
 from tests.codegen.kernels import Builder

@@ -12,7 +12,8 @@ from gradlet.graph import text
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.text import from_text, one_line, to_text
 from gradlet.ops import op as ops
-from gradlet.ops.op import OP_INFO, AxisKind, Op, Opt, OptKind, Tail
+from gradlet.ops.op import OP_INFO, AxisKind, Op
+from gradlet.ops.opt import Opt, OptKind, Tail
 
 SHAPE = st.lists(st.integers(0, 9), max_size=4).map(tuple)
 PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=3).map(tuple)

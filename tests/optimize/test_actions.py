@@ -17,18 +17,8 @@ from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
 from gradlet.graph.node import UOp
 from gradlet.graph.passes import Pass
-from gradlet.ops.op import (
-    AccumulateDetail,
-    AxisKind,
-    KernelArg,
-    LookupDetail,
-    Op,
-    Opt,
-    OptKind,
-    PrefetchDetail,
-    StageDetail,
-    Tail,
-)
+from gradlet.ops.op import AxisKind, KernelArg, Op
+from gradlet.ops.opt import AccumulateDetail, LookupDetail, Opt, OptKind, PrefetchDetail, StageDetail, Tail
 from gradlet.optimize.actions.language import apply
 from gradlet.optimize.analysis import affine, kernel_ranges, make_range, never_meet
 from gradlet.optimize.opttext import parse_opts

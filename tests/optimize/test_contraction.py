@@ -10,7 +10,8 @@ import pytest
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import Op, OptKind
+from gradlet.ops.op import Op
+from gradlet.ops.opt import OptKind
 from gradlet.optimize import heuristic
 from gradlet.optimize.analysis import KernelFacts
 from gradlet.optimize.contraction import tile

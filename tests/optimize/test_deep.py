@@ -9,7 +9,7 @@ import pytest
 
 from gradlet import Tensor
 from gradlet.codegen.pipeline import lower
-from gradlet.ops.op import Opt, OptKind, Tail
+from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.optimize import heuristic
 from gradlet.target.target import AVX2, AVX512, Target
 from tests.codegen import kernels

@@ -7,7 +7,8 @@ import pytest
 from gradlet.base.dtype import dtypes
 from gradlet.base.settings import scope
 from gradlet.graph.node import UOp
-from gradlet.ops.op import Op, Opt, OptKind, Tail
+from gradlet.ops.op import Op
+from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.optimize import heuristic
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.cost import Cost, estimate

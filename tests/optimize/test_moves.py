@@ -6,7 +6,8 @@ import pytest
 
 from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Opt, OptKind, Tail
+from gradlet.ops.op import AxisKind
+from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.optimize import heuristic, moves
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import KernelFacts, kernel_ranges, range_size

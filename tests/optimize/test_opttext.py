@@ -14,7 +14,8 @@ from gradlet.base.errors import ArgumentError
 from gradlet.base.settings import Context, codegen_key, scope
 from gradlet.codegen import pipeline
 from gradlet.engine.compile import get_kernel
-from gradlet.ops.op import DETAILS, KernelArg, Opt, OptKind, Tail
+from gradlet.ops.op import KernelArg
+from gradlet.ops.opt import DETAILS, Opt, OptKind, Tail
 from gradlet.optimize.analysis import kernel_ranges
 from gradlet.optimize.opttext import opt_text, opts_for, opts_text, parse_opts
 from gradlet.target.target import AVX512

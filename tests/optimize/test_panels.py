@@ -10,7 +10,8 @@ import pytest
 from gradlet import Tensor
 from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
-from gradlet.ops.op import Op, Opt, OptKind, Tail
+from gradlet.ops.op import Op
+from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.optimize import heuristic
 from gradlet.target.target import AVX2, AVX512, NEON, SSE, Target
 from tests.codegen import kernels

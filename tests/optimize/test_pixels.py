@@ -12,7 +12,8 @@ from gradlet import Tensor
 from gradlet.codegen.pipeline import lower, schedulable
 from gradlet.device.common.llvm import emit_assembly
 from gradlet.graph.node import UOp, toposort
-from gradlet.ops.op import KernelArg, Op, Opt, OptKind, Tail
+from gradlet.ops.op import KernelArg, Op
+from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.optimize import heuristic
 from gradlet.optimize.analysis import KernelFacts
 from gradlet.render.llvmir import render

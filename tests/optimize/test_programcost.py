@@ -15,7 +15,8 @@ from gradlet.base.errors import ArgumentError
 from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
 from gradlet.graph.node import UOp
-from gradlet.ops.op import KernelArg, Opt, OptKind, Tail
+from gradlet.ops.op import KernelArg
+from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.optimize.opttext import parse_opts
 from gradlet.optimize.programcost import Estimate, estimate
 from gradlet.target.target import AVX2, AVX512, SSE, Target

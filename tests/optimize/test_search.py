@@ -10,7 +10,8 @@ import pytest
 from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind
+from gradlet.ops.op import AxisKind, KernelArg, Op
+from gradlet.ops.opt import Opt, OptKind
 from gradlet.optimize import heuristic, moves, programcost, search
 from gradlet.optimize.analysis import KernelFacts, size_bound
 from gradlet.optimize.search import Outcome, State

@@ -10,7 +10,8 @@ from gradlet.base.errors import ArgumentError
 from gradlet.codegen import pipeline
 from gradlet.device.common.llvm import emit_assembly
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, PrefetchDetail, Tail
+from gradlet.ops.op import AxisKind, KernelArg, Op
+from gradlet.ops.opt import Opt, OptKind, PrefetchDetail, Tail
 from gradlet.optimize import heuristic
 from gradlet.optimize.actions.language import apply
 from gradlet.render.llvmir import render

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from gradlet import Tensor
-from gradlet.ops.op import Op, Opt, OptKind, Tail
+from gradlet.ops.op import Op
+from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.optimize import heuristic
 from gradlet.optimize.opttext import opts_text
 from gradlet.target.target import AVX2, AVX512, NEON, Target

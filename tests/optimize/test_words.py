@@ -7,7 +7,8 @@ import pytest
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import Op, OptKind
+from gradlet.ops.op import Op
+from gradlet.ops.opt import OptKind
 from gradlet.optimize import heuristic
 from gradlet.target.target import AVX2, AVX512
 from tests.codegen import kernels

@@ -12,7 +12,8 @@ from gradlet.codegen import pipeline
 from gradlet.graph.node import UOp
 from gradlet.graph.passes import Pass
 from gradlet.graph.text import to_text
-from gradlet.ops.op import AxisKind, KernelArg, Op, Opt, OptKind, Tail
+from gradlet.ops.op import AxisKind, KernelArg, Op
+from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.target.target import AVX512
 from tests.codegen import kernels
 from tests.codegen.check import check_linear

@@ -10,7 +10,7 @@ import pytest
 from gradlet import Tensor
 from gradlet.codegen import pipeline
 from gradlet.device.common.llvm import emit_assembly
-from gradlet.ops.op import OptKind
+from gradlet.ops.opt import OptKind
 from gradlet.optimize import heuristic
 from gradlet.render.llvmir import render
 from gradlet.target.target import AVX2, AVX512, NEON, SSE, WASM, Target

@@ -14,7 +14,7 @@ from gradlet import Tensor, dtypes
 from gradlet.codegen import pipeline
 from gradlet.codegen.launch import lower_launch
 from gradlet.device.common.llvm import emit_object
-from gradlet.ops.op import OptKind
+from gradlet.ops.opt import OptKind
 from gradlet.optimize import heuristic
 from gradlet.render.llvmlaunch import render
 from gradlet.target.target import AVX2, AVX512, NEON, SSE, WASM, Target

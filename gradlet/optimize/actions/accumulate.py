@@ -19,7 +19,8 @@ import math
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AccumulateDetail, AxisKind, LocalArg, Op, Opt, identity_element
+from gradlet.ops.op import AxisKind, LocalArg, Op, identity_element
+from gradlet.ops.opt import AccumulateDetail, Opt
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.actions.stage import check_room, element, in_order, next_local
 from gradlet.optimize.analysis import Access, KernelFacts, make_after, make_range, range_size

@@ -7,7 +7,8 @@ from typing import Final
 
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
-from gradlet.ops.op import KernelArg, Opt, OptKind, Tail, adds_in_order
+from gradlet.ops.op import KernelArg, adds_in_order
+from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.optimize.actions.accumulate import accumulate
 from gradlet.optimize.actions.lookup import lookup
 from gradlet.optimize.actions.online import online

@@ -11,7 +11,8 @@ from typing import Final
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import LookupDetail, Op, Opt
+from gradlet.ops.op import Op
+from gradlet.ops.opt import LookupDetail, Opt
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.analysis import Access, KernelFacts
 from gradlet.target.target import Target

@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AxisKind, LocalArg, Op, Opt, ReduceArg, Tail
+from gradlet.ops.op import AxisKind, LocalArg, Op, ReduceArg
+from gradlet.ops.opt import Opt, Tail
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.actions.stage import check_room, next_local
 from gradlet.optimize.analysis import KernelFacts, make_after, make_range, range_size

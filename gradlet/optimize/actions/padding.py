@@ -7,7 +7,8 @@ Stores still have one, as under MASK. The copies are made once for all iteration
 from __future__ import annotations
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import Op, Opt
+from gradlet.ops.op import Op
+from gradlet.ops.opt import Opt
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.actions.stage import VANISHING, check_copy, copied
 from gradlet.optimize.analysis import KernelFacts

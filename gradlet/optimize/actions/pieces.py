@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AxisKind, Op, Opt, OptKind, Tail
+from gradlet.ops.op import AxisKind, Op
+from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.analysis import KernelFacts, make_range, never_meet, range_size
 

@@ -7,7 +7,8 @@ is itself loaded (rows that an index names), that index is read ahead, of the la
 from __future__ import annotations
 
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import AxisKind, Op, Opt, PrefetchArg, PrefetchDetail
+from gradlet.ops.op import AxisKind, Op, PrefetchArg
+from gradlet.ops.opt import Opt, PrefetchDetail
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.analysis import KernelFacts
 from gradlet.target.target import Target

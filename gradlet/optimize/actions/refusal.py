@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradlet.base.errors import ArgumentError
-from gradlet.ops.op import Opt
+from gradlet.ops.opt import Opt
 from gradlet.optimize.opttext import opt_text
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Opt
+from gradlet.ops.op import AxisKind
+from gradlet.ops.opt import Opt
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.analysis import KernelFacts, make_range
 from gradlet.target.target import Target

@@ -12,7 +12,8 @@ memory by every warp, and stored in boxes by the copy engine.
 from __future__ import annotations
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Op, Opt, StageDetail, TileOrderDetail
+from gradlet.ops.op import AxisKind, Op
+from gradlet.ops.opt import Opt, StageDetail, TileOrderDetail
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.analysis import KernelFacts, closed_by, range_size
 from gradlet.target.target import Target

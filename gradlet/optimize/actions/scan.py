@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import AxisKind, Op, Opt, PrefixArg, ReduceArg, Tail
+from gradlet.ops.op import AxisKind, Op, PrefixArg, ReduceArg
+from gradlet.ops.opt import Opt, Tail
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.analysis import KernelFacts, make_range, range_size
 from gradlet.target.target import Target

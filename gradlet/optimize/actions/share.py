@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AxisKind, LocalArg, Op, Opt, StageDetail
+from gradlet.ops.op import AxisKind, LocalArg, Op
+from gradlet.ops.opt import Opt, StageDetail
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.analysis import KernelFacts, affine, coefficient, make_after, make_range, range_size
 from gradlet.optimize.boxes import axes_of, stored_guards

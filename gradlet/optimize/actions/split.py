@@ -11,7 +11,8 @@ from typing import Final
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AxisKind, Op, Opt, OptKind, Tail, identity_element
+from gradlet.ops.op import AxisKind, Op, identity_element
+from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.optimize.actions.padding import pad_operands
 from gradlet.optimize.actions.pieces import cut
 from gradlet.optimize.actions.refusal import refusal

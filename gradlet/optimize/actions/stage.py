@@ -18,7 +18,8 @@ from collections.abc import Mapping
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AxisKind, LocalArg, Op, Opt, StageDetail
+from gradlet.ops.op import AxisKind, LocalArg, Op
+from gradlet.ops.opt import Opt, StageDetail
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.actions.share import shared_by_lanes
 from gradlet.optimize.analysis import KernelFacts, make_after, make_range, range_size

@@ -7,7 +7,8 @@ fill an aligned vector becomes an ordinary one.
 from __future__ import annotations
 
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AxisKind, Op, Opt, StoreArg
+from gradlet.ops.op import AxisKind, Op, StoreArg
+from gradlet.ops.opt import Opt
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.analysis import Access, KernelFacts, divisor, range_size
 from gradlet.target.target import Target

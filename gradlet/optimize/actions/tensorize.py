@@ -14,7 +14,8 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.settings import ALLOW_TF32
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.rewrite import rewrite
-from gradlet.ops.op import AxisKind, Op, Opt, TensorizeDetail
+from gradlet.ops.op import AxisKind, Op
+from gradlet.ops.opt import Opt, TensorizeDetail
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.analysis import KernelFacts, make_range, nesting_order, range_size
 from gradlet.rules.sets import INDEX_MATH
