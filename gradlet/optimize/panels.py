@@ -22,6 +22,8 @@ from gradlet.optimize.tileshape import Need, choose_tile
 from gradlet.target.panels import MIN_DEPTH, MIN_ROWS, MIN_VECTORS, room
 
 COPY_ROWS: Final = 6  # rows of a product that take as long as copying the wide factor
+FAR_ROWS: Final = 5  # and so many more where a copy takes this part of the second cache, or more of it
+FAR_SHARE: Final = 4
 WALK: Final = 0.1  # of a panel's time that reading a tile's rows from far away costs
 FILL: Final = 0.01  # of the time that a copy costs which takes all the room there is: other things are pushed out
 AHEAD: Final = 4  # rows of the wide factor that are asked for before they are copied
@@ -32,6 +34,7 @@ MIN_BLOCK_ROWS: Final = 128  # fewer pay for a copy only where reading in place 
 WAYS: Final = 8  # places that a cache has for lines whose addresses agree in the lower bits
 LINE: Final = 64
 PAGE: Final = 4096
+SHALLOW: Final = 64  # terms of a sum that is so short that the end of a tile counts
 COPIES: Final = (4, 3, 2)  # iterations of a sum that are written out
 MAX_COPIES: Final = 64  # multiply-adds that are written out
 
@@ -84,7 +87,11 @@ def plan_panels(facts: KernelFacts, plan: Plan, reduce: UOp, factors: tuple[UOp,
     rows, columns, along = found.rows, found.columns, reduce.src[1]
     lanes = plan.lanes_for(columns)
     length = plan.size(columns)
-    shape = choose_tile(plan.target, Need(plan.size(rows), lanes, length // (2 * lanes), length=length))
+    depth = plan.size(along)
+    need = Need(
+        plan.size(rows), lanes, length // (2 * lanes), length=length, depth=depth if depth <= SHALLOW else 0
+    )  # fmt: skip
+    shape = choose_tile(plan.target, need)
     width = shape.vectors * lanes
     cut = _cut(plan, found, width, plan.target.cores if parallel else 1)
     if cut is None:
@@ -194,7 +201,8 @@ def _cut(plan: Plan, found: Product, width: int, cores: int) -> Cut | None:
     columns, depth = plan.size(found.columns), plan.size(found.reduce.src[1])
     rows = plan.size(found.rows)
     count = -(-columns // width)
-    most = room(plan.target, depth * width * found.reduce.dtype.itemsize)
+    nbytes = depth * width * found.reduce.dtype.itemsize
+    most = room(plan.target, nbytes)
     shareable = cores > 1 and range_size(found.rows) is not None and plan.may_repeat and found.lone
     best: Cut | None = None
     lowest = 0.0
@@ -211,7 +219,8 @@ def _cut(plan: Plan, found: Product, width: int, cores: int) -> Cut | None:
             batched = parts == 1 and bool(found.batch) and _waits(plan.size(found.batch[0]), cores) <= waits
             if batched:
                 waits = _waits(plan.size(found.batch[0]), cores)
-            cost = work * waits * (1 + COPY_ROWS / length)
+            copy = COPY_ROWS + FAR_ROWS * min(1.0, FAR_SHARE * panels * nbytes / plan.target.l2_bytes)
+            cost = work * waits * (1 + copy / length)
             if best is None or cost < lowest - 1e-9:
                 best, lowest = Cut(panels, parts, batched), cost
     return best

@@ -18,6 +18,7 @@ LEAST_LINES = 4  # of a row that is scanned by lines
 STREAMS = 8  # far segments that the hardware follows at once
 SEGMENT_BYTES = 64 * 1024  # shorter segments are not far: a prefetcher begins anew in every page
 RESULT_SHARE = 4  # a result of more than one part in so many of the last cache goes past it
+DEEP = 512  # terms of the sums of a product whose results are so few that going past the caches costs no time
 MOST_ROWS_AHEAD = 16
 ROWS_AT_ONCE = 4  # that are reduced
 MAX_ROW_BODY = 600  # nodes in the copies of their body
@@ -163,6 +164,9 @@ def stream_stores(facts: KernelFacts, plan: Plan) -> None:
     """Large results go past the caches, where whole aligned vectors are stored."""
     if any(opt.kind in (OptKind.ACCUMULATE, OptKind.SCAN) for opt in plan.opts):
         return  # results are read again, or several rows write their lines in turn
+    deepest = max((math.prod(size_bound(r) for r in reduce.src[1:]) for reduce in facts.reduces), default=0)
+    if deepest < DEEP and any(opt.kind is OptKind.STAGE for opt in plan.opts):
+        return  # tiles of a product are written so soon after one another that they would wait for memory
     most = max(plan.target.llc_bytes // RESULT_SHARE, MAX_SCRATCH)
     loaded = {a.param for a in facts.accesses if not a.is_store}
     by_slot: dict[int, list[Access]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gradlet.target.target import Target
 
@@ -26,6 +26,7 @@ class Need(NamedTuple):
         columns: further columns of the lanes' factor.
         length: of the lanes' range; 0 where lanes go along the sum.
         together: sums that share the tile's registers.
+        depth: how long the sums are, where nothing but the multiply-adds takes time; 0 if that is not known.
     """
 
     rows: int
@@ -34,6 +35,11 @@ class Need(NamedTuple):
     columns: int = 1
     length: int = 0
     together: int = 1
+    depth: int = 0
+
+
+# Steps of a sum that the end of a tile takes which fills the registers: all its sums are written before others begin.
+END: Final = 12
 
 
 def choose_tile(target: Target, need: Need) -> Tile:
@@ -56,6 +62,8 @@ def choose_tile(target: Target, need: Need) -> Tile:
                 cost = (r + wide * need.together) / sums + 0.25 * max(1.0, latency / sums)
                 cost *= waste(rows, r) * waste(columns, c)
                 cost *= waste(need.length, v * need.lanes) if need.length else 1.0
+                if need.depth:
+                    cost *= 1 + END / need.depth * (sums / budget) ** 2
                 if cost < best_cost - 1e-9:
                     best, best_cost = Tile(r, v, c), cost
     return best

@@ -48,7 +48,29 @@ def test_blocks_are_as_wide_as_a_core_has_room_for_and_waste_little() -> None:
 
 def test_few_rows_are_cut_into_tiles_of_two_heights() -> None:
     """64 rows in tiles of 6 would compute 66."""
-    assert (6, Tail.BALANCE) in of_kind(opts_of(kernels.matmul(64, 8192, 64), AVX2), OptKind.UNROLL)
+    assert (6, Tail.BALANCE) in of_kind(opts_of(kernels.matmul(64, 8192, 128), AVX2), OptKind.UNROLL)
+
+
+def test_short_sums_get_smaller_tiles_and_few_rows_smaller_copies() -> None:
+    """The end of a tile counts where sums are short; a copy that is used seldom stays in the first cache."""
+
+    def tile_and_block(rows: int, depth: int) -> tuple[int, int]:
+        opts = opts_of(kernels.matmul(rows, 8192, depth), replace(AVX2, l2_bytes=1 << 19, scratch_bytes=1 << 18))
+        (block, _), (width, _) = of_kind(opts, OptKind.SPLIT)
+        return of_kind(opts, OptKind.UNROLL)[1][0] * width // 8, block
+
+    short, long = tile_and_block(64, 32)[0], tile_and_block(64, 256)[0]
+    assert short < long == 12
+    assert tile_and_block(64, 64)[1] < tile_and_block(1024, 64)[1]
+
+
+def test_results_of_short_sums_do_not_go_past_the_caches() -> None:
+    """They are written so often that the tiles would wait for memory."""
+    streamed = [
+        any(o.kind is OptKind.STREAM for o in opts_of(kernels.matmul(1024, 8192, depth), AVX2))
+        for depth in (64, 1024)
+    ]  # fmt: skip
+    assert streamed == [False, True]
 
 
 def test_cores_share_blocks_or_rows_whichever_leaves_none_waiting() -> None:
