@@ -13,14 +13,14 @@ from gradlet.graph.node import UOp, mk
 from gradlet.graph.text import from_text, one_line, to_text
 from gradlet.ops import op as ops
 from gradlet.ops.op import OP_INFO, AxisKind, Op
-from gradlet.ops.opt import Opt, OptKind, Tail
+from gradlet.ops.opt import Opt, OptKind, StageDetail, Tail
 
 SHAPE = st.lists(st.integers(0, 9), max_size=4).map(tuple)
 PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=3).map(tuple)
 NAME = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF), max_size=8)
 REDUCER = st.sampled_from([Op.ADD, Op.MUL, Op.MAX, Op.MIN])
 DETAIL = st.builds(
-    ops.StageDetail, st.integers(0, 9), order=st.lists(st.integers(0, 9)).map(tuple), converted=st.booleans()
+    StageDetail, st.integers(0, 9), order=st.lists(st.integers(0, 9)).map(tuple), converted=st.booleans()
 )
 OPT = st.builds(
     Opt, st.sampled_from(list(OptKind)), st.integers(0, 9), st.integers(0, 64), st.sampled_from(list(Tail)),
