@@ -116,6 +116,7 @@ class Guards:
         self._contents: list[tuple[int, int, bytes]] = []
         self._kept: list[Any] = []  # values whose identity is compared must not make room for others
         self._seen: dict[int, str] = {}
+        self._modules: dict[tuple[int, tuple[str, ...]], str] = {}
         self._names: set[str] = set()
         self._attributes: list[_Pending] = []
         self._members: list[_Member] = []
@@ -320,11 +321,21 @@ class Guards:
             self._kept.append(value)
         elif kind is Kind.MODULE:
             if not is_foreign(value):
-                self._look_into(path, value, kind, parent, position, names)
+                self._visit_module(item)
             elif value.__name__ in ("random", "numpy"):
                 self._generators_of(value, path, names)
         elif kind is not Kind.SKIPPED and not (kind is Kind.FUNCTION and not reachable.is_looked_into(value)):
             self._visit_once(item, kind)
+
+    def _visit_module(self, item: _Pending) -> None:
+        """A module by what a function names in it, once: modules of a package name each other, and themselves."""
+        path, value, parent, position, names = item
+        visit = id(value), names
+        if visit in self._modules:
+            self._note(path, ("the same as", self._modules[visit]))
+            return
+        self._modules[visit] = path
+        self._look_into(path, value, Kind.MODULE, parent, position, names)
 
     def _visit_once(self, item: _Pending, kind: Kind) -> None:
         path, value, parent, position, names = item

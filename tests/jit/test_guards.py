@@ -1,5 +1,6 @@
 """What a jitted function reads from outside is a guard: a change captures again."""
 
+import importlib
 import types
 
 import numpy as np
@@ -135,3 +136,23 @@ def test_an_object_in_the_place_of_another_is_noticed():
         del holder.weight
         holder.weight = Tensor([2.0])
         assert not guards.unchanged(function)
+
+
+def test_modules_of_a_package_that_name_each_other(tmp_path, monkeypatch):
+    """Each holds the package, which holds each of them: the walk ends, and what they hold counts."""
+    package = tmp_path / "ring_of_modules"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "one.py").write_text(
+        "import ring_of_modules.one, ring_of_modules.two\nfactor = 2.0\n"
+        "def compute(x): return x * ring_of_modules.one.factor + ring_of_modules.two.term\n"
+    )
+    (package / "two.py").write_text("import ring_of_modules.one, ring_of_modules.two\nterm = 1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    one, two = (importlib.import_module(f"ring_of_modules.{name}") for name in ("one", "two"))
+    function = jit(one.compute)
+    assert [function(Tensor([3.0])).item() for _ in range(3)] == [7.0] * 3
+    one.factor = 3.0
+    two.term = 2.0
+    assert function(Tensor([3.0])).item() == 11.0
+    assert len(function.captures) == 2
