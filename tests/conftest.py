@@ -20,7 +20,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from gradlet.base.settings import SETTINGS
+from gradlet.base.settings import SETTINGS, scope
 
 # The same examples on every run and every machine, however slow or loaded it is.
 hypothesis.settings.register_profile("steady", deadline=None, derandomize=True, database=None)
@@ -62,3 +62,10 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
             pytest.fail("\n".join(["differs from the golden file; if it should: pytest --update-golden", *lines]))
 
     return compare
+
+
+@pytest.fixture
+def two_cores() -> Iterator[None]:
+    """Counts that depend on how many threads share the work: the same on every machine."""
+    with scope(NUM_THREADS=2):
+        yield

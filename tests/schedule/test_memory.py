@@ -318,6 +318,7 @@ def test_training_steps_need_little_more_than_the_bound(step: object) -> None:
     assert memory.peak < memory.unshared
 
 
+@pytest.mark.usefixtures("two_cores")
 def test_a_schedule_from_the_cache_has_its_own_places() -> None:
     rng = np.random.default_rng(1)
     weight = rng.standard_normal((8, 8)).astype(np.float32)

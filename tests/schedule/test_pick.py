@@ -175,6 +175,7 @@ def test_positions_are_followed_through_movement() -> None:
         assert line is None or line.constant == constant
 
 
+@pytest.mark.usefixtures("two_cores")
 def test_the_gradient_of_a_selection_adds_to_the_selected() -> None:
     rng = np.random.default_rng(4)
     numbers = rng.integers(-2, 102, 33).astype(np.int32)

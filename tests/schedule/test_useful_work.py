@@ -66,6 +66,7 @@ def operations(*results: Tensor) -> int:
     return sum(traffic_of(call).operations for call in calls if isinstance(call, KernelCall))
 
 
+@pytest.mark.usefixtures("two_cores")
 @pytest.mark.parametrize("name", TASKS)
 def test_no_more_than_twice_the_ideal(name: str) -> None:
     program, task = PROGRAMS[name], TASKS[name]

@@ -181,6 +181,7 @@ def test_a_megabyte_of_scratch_fits_on_every_thread_s_stack() -> None:
     assert done == [True, True]
 
 
+@pytest.mark.usefixtures("two_cores")
 def test_bodies_that_call_a_library_stay_in_the_module_of_their_launch() -> None:
     x = Tensor(np.linspace(0.0, 1.0, 2400).reshape(60, 40)).realize()
     asts = [call.ast for call in (x.exp().sum(0) * x).exp().sum(1).schedule().calls]
