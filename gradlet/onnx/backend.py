@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from gradlet.base.errors import GradletError
@@ -9,10 +10,10 @@ from gradlet.onnx.elements import STRING, numpy_type
 from gradlet.onnx.runner import OnnxRunner
 from gradlet.onnx.values import EMPTY, Array, Value
 
-try:
+Backend: Any = object  # without the package this module can be imported, but prepares nothing
+BackendRep: Any = object
+with contextlib.suppress(ImportError):
     from onnx.backend.base import Backend, BackendRep
-except ImportError:  # without the package this module can be imported, but prepares nothing
-    Backend = BackendRep = object
 
 
 def as_numpy(value: Any, runner: OnnxRunner) -> Any:
