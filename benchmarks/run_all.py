@@ -124,6 +124,10 @@ def main() -> None:
             f"```\n{output_of('unjitted.py', *(['--peers', parsed.peers] if parsed.peers else []))}\n```",
         ),
         ("The graph core (`benchmarks/graph_core.py`)", graph_core(parsed.peers)),
+        (
+            "Calls of captured functions (`benchmarks/replay.py`)",
+            output_of("replay.py", *(["--peers", parsed.peers] if parsed.peers else [])),
+        ),
     ]
     text = head + "".join(f"\n## {title}\n\n{body}\n" for title, body in sections)
     with open(parsed.output, "w") as file:
