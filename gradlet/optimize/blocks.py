@@ -146,3 +146,16 @@ def _side(opts: Opts, loop: UOp, size: int, block: int, kind: OptKind) -> list[i
     near = opts.split(kind, inside, NEAR, SIDE * NEAR)
     opts.split(OptKind.THREAD, inside, SIDE, SIDE)
     return [*numbers, inside, near]
+
+
+def columns_of(opts: Opts, loop: UOp, columns: int, block: int) -> tuple[int, int, bool]:
+    """Cut the columns as the unit has them: groups of eight, pairs; and whether there are several blocks."""
+    number = int(loop.arg.number)
+    groups = opts.split(OptKind.SPLIT, number, block, columns)
+    if groups != number:
+        opts.add(OptKind.PARALLEL, number)
+    four = opts.split(OptKind.SPLIT, groups, 8, block)
+    pair = opts.split(OptKind.VECTORIZE, four, 2, 8)
+    opts.split(OptKind.THREAD, four, 4, 4)
+    opts.split(OptKind.UNROLL, groups, block // 8, block // 8)
+    return groups, pair, groups != number

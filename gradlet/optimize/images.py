@@ -14,7 +14,7 @@ from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, adds_in_order
 from gradlet.ops.opt import OptKind, TensorizeDetail
 from gradlet.optimize.analysis import KernelFacts, range_size
-from gradlet.optimize.blocks import Opts, Product, load_of
+from gradlet.optimize.blocks import Opts, Product, columns_of, load_of
 from gradlet.target.target import Target
 
 PIXELS: Final = 8  # of a row in a box
@@ -146,15 +146,7 @@ def place_image(facts: KernelFacts, found: Image, target: Target, rows: int, col
             opts.split(OptKind.UNROLL, halves, 2, 2)
         if number not in (second[0], sizes[0][0]) or size > (PIXELS if number == sizes[0][0] else high):
             opts.add(OptKind.PARALLEL, number)
-    number = int(found.columns.arg.number)
-    wide = range_size(found.columns) or 0
-    groups = opts.split(OptKind.SPLIT, number, columns, wide)
-    if groups != number:
-        opts.add(OptKind.PARALLEL, number)
-    four = opts.split(OptKind.SPLIT, groups, 8, columns)
-    pair = opts.split(OptKind.VECTORIZE, four, 2, 8)
-    opts.split(OptKind.THREAD, four, 4, 4)
-    opts.split(OptKind.UNROLL, groups, columns // 8, columns // 8)
+    groups, pair, _ = columns_of(opts, found.columns, range_size(found.columns) or 0, columns)
     step = 128 // found.image.dtype.itemsize
     inner = opts.split(OptKind.SPLIT, int(found.channels.arg.number), step, range_size(found.channels) or 0)
     # The copies of a step are made in the innermost loop of the sum.

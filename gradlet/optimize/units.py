@@ -18,7 +18,7 @@ from gradlet.ops.op import Op
 from gradlet.ops.opt import Opt, OptKind, StageDetail, TensorizeDetail, TileOrderDetail
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import KernelFacts, range_size
-from gradlet.optimize.blocks import Opts, Product, parallel_rest, product_of
+from gradlet.optimize.blocks import Opts, Product, columns_of, parallel_rest, product_of
 from gradlet.optimize.images import image_of, is_narrow, place_image
 from gradlet.target.target import Target
 
@@ -207,19 +207,6 @@ def _opts(facts: KernelFacts, found: Product, block: Block, target: Target, engi
     tiles = [int(found.rows.arg.number)] * (warps != number) + [int(found.columns.arg.number)] * wide
     end(facts, found, opts, block, outer, inner, TensorizeDetail(warps, halves, groups, pair, 1), tiles, target, engine)
     return opts.opts
-
-
-def columns_of(opts: Opts, loop: UOp, columns: int, block: int) -> tuple[int, int, bool]:
-    """Cut the columns as the unit has them: groups of eight, pairs; and whether there are several blocks."""
-    number = int(loop.arg.number)
-    groups = opts.split(OptKind.SPLIT, number, block, columns)
-    if groups != number:
-        opts.add(OptKind.PARALLEL, number)
-    four = opts.split(OptKind.SPLIT, groups, 8, block)
-    pair = opts.split(OptKind.VECTORIZE, four, 2, 8)
-    opts.split(OptKind.THREAD, four, 4, 4)
-    opts.split(OptKind.UNROLL, groups, block // 8, block // 8)
-    return groups, pair, groups != number
 
 
 def end(
