@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from gradlet.base.dtype import dtypes
+from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.codegen.strided import common_gate, near_load, pick, strided_load
+from gradlet.codegen.transpose import Gather, gathered
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import ELEMENTWISE, AxisKind, Op, PrefixArg, ReduceArg, ShuffleArg, identity_element
@@ -185,6 +186,8 @@ class _Vectorizer:
         self.lane_copies: dict[tuple[UOp, int], UOp] = {}
         self.spreads: dict[tuple[UOp, int], UOp] = {}
         self.lane_ranges: dict[frozenset[UOp], UOp | None] = {}
+        # What stands for vectors that are gathered until all are known: some are columns of the same rows.
+        self.gathers: dict[UOp, Gather] = {}
 
     def run(self) -> UOp:
         for node in self.order:
@@ -197,7 +200,8 @@ class _Vectorizer:
                     self.linear[node] = linear
                     continue
             self.new[node] = self._visit(node, lane)
-        return self.new[self.sink]
+        made = self.new[self.sink]
+        return made.substitute(gathered(self.gathers)) if self.gathers else made
 
     def _part(self, node: UOp) -> Linear | None:
         return self.linear.get(node) if self._lane_range(node) is not None else independent(self.new[node])
@@ -347,10 +351,21 @@ class _Vectorizer:
             apart = self._apart(node, count) or self._near(node, lane, count)
             if apart is not None:
                 return apart
+            linear = self.linear.get(index.src[1])
+            if linear is not None and len(index.src) == 2 and len(node.src) == 1 and not node.dtype.is_bool:
+                return self._gather(index, linear, node.dtype.vec(count))
             return mk(Op.VECTORIZE, node.dtype.vec(count), tuple([self.lane_copy(node, lane, i) for i in range(count)]))
         address = mk(_INDEX, index.dtype, (self.new[index.src[0]], start, *self._gate(index, count)))
         otherwise = tuple([self.spread(self._made(s), count) for s in node.src[1:]])
         return mk(_LOAD, node.dtype.vec(count), (address, *otherwise))
+
+    def _gather(self, index: UOp, linear: Linear, dtype: DType) -> UOp:
+        """What stands for a load whose lanes are far apart."""
+        param = self.new[index.src[0]]
+        step = UOp.const(dtypes.index, linear.factor)
+        node = mk(_LOAD, dtype, (mk(_INDEX, index.dtype, (param, linear.at(0), step)),))
+        self.gathers[node] = Gather(param, linear.rest, linear.factor, dtype, linear.constant)
+        return node
 
     def _apart(self, node: UOp, count: int) -> UOp | None:
         """A load whose lanes are a few elements apart."""
@@ -406,9 +421,13 @@ class _Vectorizer:
         vector = self._made(value)
         for i in range(count):
             address = self.lane_copy(index, lane, i)
-            single = vector if vector.dtype.count == 1 else pick(vector, i)
+            single = vector if vector.dtype.count == 1 else self._lane_of(vector, i)
             scattered.append(mk(_STORE, node.dtype, (address, single)))
         return mk(_SINK, node.dtype, tuple(scattered))
+
+    def _lane_of(self, vector: UOp, i: int) -> UOp:
+        gather = self.gathers.get(vector)
+        return pick(vector, i) if gather is None else gather.load(i, vector.dtype.scalar)
 
     def lane_copy(self, node: UOp, lane: UOp, i: int) -> UOp:
         """What a node is in lane `i`: its scalar expression, or a lane of a vector where a REDUCE computes vectors."""

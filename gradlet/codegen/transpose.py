@@ -12,9 +12,10 @@ every vector unit. Of wider vectors each piece holds other rows.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from gradlet.base.dtype import dtypes
+from gradlet.base.dtype import DType, dtypes
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import Op, ShuffleArg
 from gradlet.optimize.analysis import affine, kernel_order
@@ -46,15 +47,57 @@ def transpose_in_registers(sink: UOp) -> UOp:
         width = PIECE_BYTES // lanes.param.dtype.itemsize
         if lanes in twice or width < 2 or len(lanes.terms) % width:
             continue
-        begin = None
-        for first in sorted(vectors):
-            if begin is not None and first < begin + width:
-                continue
-            if all(first + i in vectors for i in range(width)):
-                begin = first
-                group = [vectors[first + i] for i in range(width)]
-                new.update(zip(group, _columns(group, width)))
+        for first in _runs(vectors, width):
+            group = [vectors[first + i] for i in range(width)]
+            new.update(zip(group, _columns(_rows(group, width), width)))
     return sink.substitute(new) if new else sink
+
+
+class Gather(NamedTuple):
+    """A vector whose lanes are elements of `param` as far apart from each other, lane 0 at `rest + constant`."""
+
+    param: UOp
+    rest: UOp | None
+    factor: int
+    dtype: DType
+    constant: int
+
+    def load(self, lane: int, dtype: DType) -> UOp:
+        """A load that begins with the element of one lane."""
+        element = UOp.const(dtypes.index, self.constant + self.factor * lane)
+        if self.rest is not None:
+            element = self.rest + element if element.arg else self.rest
+        return mk(Op.LOAD, dtype, (mk(Op.INDEX, self.dtype.scalar, (self.param, element)),))
+
+
+def gathered(vectors: Mapping[UOp, Gather]) -> dict[UOp, UOp]:
+    """What stands for each of these vectors: a column of rows, or its lanes loaded one by one."""
+    found: dict[Gather, dict[int, UOp]] = {}
+    for node, gather in vectors.items():
+        found.setdefault(gather._replace(constant=0), {})[gather.constant] = node
+    new: dict[UOp, UOp] = {}
+    for lanes, alike in found.items():
+        scalar, count = lanes.dtype.scalar, lanes.dtype.count
+        width = PIECE_BYTES // scalar.itemsize
+        if width >= 2 and not count % width:
+            for first in _runs(alike, width):
+                begin = lanes._replace(constant=first)
+                rows = [begin.load(lane, scalar.vec(width)) for lane in range(count)]
+                new.update(zip([alike[first + i] for i in range(width)], _columns(rows, width)))
+        for constant, node in alike.items():
+            if node not in new:
+                alone = lanes._replace(constant=constant)
+                new[node] = mk(Op.VECTORIZE, lanes.dtype, tuple([alone.load(i, scalar) for i in range(count)]))
+    return new
+
+
+def _runs(constants: Collection[int], width: int) -> Iterator[int]:
+    """Where `width` numbers in a row begin, one run after another."""
+    end = None
+    for first in sorted(constants):
+        if (end is None or first >= end) and all(first + i in constants for i in range(1, width)):
+            yield first
+            end = first + width
 
 
 def _is_broadcast(node: UOp) -> bool:
@@ -83,9 +126,9 @@ def _lanes(node: UOp) -> tuple[_Lanes, int] | None:
     return _Lanes(param, terms, tuple([form.constant - first for form in forms])), first
 
 
-def _columns(group: list[UOp], width: int) -> list[UOp]:
-    """The vectors of neighbouring elements in memory, from loads of `width` elements a lane."""
-    dtype, count = group[0].dtype.scalar, group[0].dtype.count
+def _rows(group: list[UOp], width: int) -> list[UOp]:
+    """For vectors of neighbouring elements in memory the loads of `width` elements a lane."""
+    dtype = group[0].dtype.scalar
     gates = [node.src[0].src[0].src[2:] for node in group]
     rows = []
     for load in group[0].src:
@@ -96,6 +139,12 @@ def _columns(group: list[UOp], width: int) -> list[UOp]:
             rows.append(mk(Op.LOAD, dtype.vec(width), (index, UOp.const(dtype.vec(width), 0))))
         else:
             rows.append(mk(Op.LOAD, dtype.vec(width), load.src))
+    return rows
+
+
+def _columns(rows: list[UOp], width: int) -> list[UOp]:
+    """The `width` columns of rows of so many elements, as vectors."""
+    dtype, count = rows[0].dtype.scalar, len(rows)
     # Row i of every piece: lanes i, i + width, ...
     vectors = [_joined(rows[i::width]) for i in range(width)]
     low = _interleaving(count, width, 0)

@@ -95,8 +95,9 @@ def _launch_module(program: LaunchProgram, target: Target, apart: Collection[int
     for function in functions:
         body_lines += ["", *function.lines]
     first = program.programs[0]
+    # Stages only call: LLVM need not look for anything better there, which takes it two thirds as long.
     attributes = [
-        llvmir.attributes_line(first, target),
+        llvmir.attributes_line(first, target, 0, "noinline optnone "),
         llvmir.attributes_line(first, target, 1, "noinline "),
     ]
     return llvmir.module_text(target, [*body_lines, ""], attributes, functions)

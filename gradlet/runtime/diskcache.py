@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -114,23 +113,39 @@ def put(name: str, content: bytes) -> bool:
     global _writes
     if not settings.CACHE:
         return False
-    path = Path(_place(name))
-    temporary = ""
+    path = _place(name)
+    # No other process that shares the folder, on whatever machine, makes a name of this.
+    temporary = f"{os.path.dirname(path)}/{TEMPORARY}{os.urandom(8).hex()}"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(MAGIC + _checksum(content) + content)
+        descriptor = _create(temporary)
+        try:
+            _write(descriptor, MAGIC + _checksum(content) + content)
+        finally:
+            os.close(descriptor)
         os.replace(temporary, path)
     except OSError:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
         return False
     _writes += 1
     if _writes % PRUNE_EVERY == 0 or (_writes == 1 and not _pruned_lately()):
         prune()
     return True
+
+
+def _create(path: str) -> int:
+    """A descriptor of a new file; its folder is made where it is missing."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        return os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return os.open(path, flags, 0o600)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 def stats() -> CacheStats:

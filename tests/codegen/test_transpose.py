@@ -152,3 +152,30 @@ def test_a_guard_that_is_the_same_for_all_lanes_is_no_mask(columns: int) -> None
     b.store(out, i * 64 + j, b.load(x, i * 64 + j, i < 4))
     text = emit_assembly(render(pipeline.lower(b.sink("half"), AVX2), AVX2), AVX2)
     assert "vmaskmov" not in text
+
+
+def test_no_lane_of_a_tile_becomes_a_load_of_its_own_on_the_way() -> None:
+    """Sixty-four scalar loads and their addresses would be made only to be thrown away."""
+    opts = (Opt(OptKind.VECTORIZE, 1, 8), Opt(OptKind.UNROLL, 0, 8))
+    sink = transposition(8, 8).sink.replace(arg=KernelArg("tile", opts))
+    made: list[int] = []
+    pipeline.lower(sink, AVX2, [lambda row, before, after, seconds: made.append(len(after.toposort()))])
+    assert max(made) < 150
+
+
+def test_a_gather_that_is_also_stored_lane_by_lane_is_right() -> None:
+    """Lanes that go to places far apart are loaded one by one; the same vectors elsewhere are columns."""
+    rows, columns = 16, 12
+    b = kernels.Builder()
+    out, far, x = (b.param(i, rows * columns) for i in range(3))
+    i, j = b.range(columns), b.range(rows)
+    value = b.load(x, j * columns + i)
+    b.store(out, i * rows + j, value)
+    b.store(far, j * columns + (columns - 1) - i, value)
+    a = kernels.random(rows, columns)
+    kernel = kernels.Kernel(
+        b.sink("twice"), [kernels.empty(columns, rows), kernels.empty(rows, columns), a], {0: a.T, 1: a[:, ::-1]}
+    )
+    for amount in (2, 4, 8):
+        opts = (Opt(OptKind.VECTORIZE, 1, amount), Opt(OptKind.UNROLL, 0, 4))
+        check_linear(kernels.Kernel(kernel.sink.replace(arg=KernelArg("twice", opts)), *kernel[1:]), AVX2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from gradlet.base.dtype import dtypes
@@ -70,6 +71,16 @@ def guarded_maximum() -> kernels.Kernel:
     return kernels.Kernel(b.sink("guarded_maximum"), [kernels.empty(6), a], {0: expected})
 
 
+def guarded_columns() -> kernels.Kernel:
+    """Transpositions of a matrix, the last one of zeros."""
+    b = kernels.Builder()
+    out, x = b.param(0, 3 * 8 * 4), b.param(1, 4 * 8)
+    k, i, j = b.range(3), b.range(8), b.range(4)
+    b.store(out, (k * 8 + i) * 4 + j, b.load(x, j * 8 + i, k < 2))
+    a = kernels.random(4, 8)
+    return kernels.Kernel(b.sink("guarded_columns"), [kernels.empty(3, 8, 4), a], {0: np.stack([a.T, a.T, 0 * a.T])})
+
+
 def exponential() -> kernels.Kernel:
     b = kernels.Builder()
     out, x = b.param(0, 4), b.param(1, 4)
@@ -105,7 +116,7 @@ SUBJECTS: dict[str, Callable[[], kernels.Kernel]] = {
     "vectorise": lambda: scheduled(kernels.two_dimensional(2, 8), Opt(OptKind.VECTORIZE, 1, 4)),
     "settle guards": guarded_maximum,
     "transpose in registers": lambda: scheduled(
-        kernels.strided(4, 8), Opt(OptKind.VECTORIZE, 1, 4), Opt(OptKind.UNROLL, 0, 4)
+        guarded_columns(), Opt(OptKind.VECTORIZE, 2, 4), Opt(OptKind.UNROLL, 1, 4)
     ),
     "compute narrow floats in float32": half_product,
     "decompose ops": exponential,

@@ -116,13 +116,15 @@ def test_a_read_only_folder_costs_only_speed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="needs /dev/full")
 def test_a_full_disk_costs_only_speed(monkeypatch: pytest.MonkeyPatch, cache_folder: Path) -> None:
-    real = os.fdopen
+    real = os.write
 
-    def to_full_disk(descriptor: int, mode: str) -> object:
-        os.close(descriptor)
-        return real(os.open("/dev/full", os.O_WRONLY), mode)
+    def to_full_disk(descriptor: int, data: bytes) -> int:
+        full = os.open("/dev/full", os.O_WRONLY)
+        os.dup2(full, descriptor)
+        os.close(full)
+        return real(descriptor, data)
 
-    monkeypatch.setattr(os, "fdopen", to_full_disk)
+    monkeypatch.setattr(os, "write", to_full_disk)
     assert not diskcache.put(diskcache.key("x"), bytes(10**6))
     monkeypatch.undo()
     assert diskcache.get(diskcache.key("x")) is None

@@ -285,7 +285,7 @@ declare float @llvm.vector.reduce.fadd.v8f32(float, <8 x float>)
 declare i32 @llvm.vector.reduce.add.v8i32(<8 x i32>)
 declare i64 @llvm.smin.i64(i64, i64)
 
-attributes #0 = { nounwind "prefer-vector-width"="256" "min-legal-vector-width"="256" }
+attributes #0 = { noinline optnone nounwind "prefer-vector-width"="256" "min-legal-vector-width"="256" }
 attributes #1 = { noinline nounwind "prefer-vector-width"="256" "min-legal-vector-width"="256" }
 !0 = !{!"llvm.loop.unroll.disable"}
 !1 = distinct !{!1, !0}

@@ -116,5 +116,5 @@ entry:
 declare <8 x float> @llvm.masked.load.v8f32.p0(ptr, <8 x i1>, <8 x float>)
 declare void @llvm.masked.store.v8f32.p0(<8 x float>, ptr, <8 x i1>)
 
-attributes #0 = { nounwind "prefer-vector-width"="256" "min-legal-vector-width"="256" }
+attributes #0 = { noinline optnone nounwind "prefer-vector-width"="256" "min-legal-vector-width"="256" }
 attributes #1 = { noinline nounwind "prefer-vector-width"="256" "min-legal-vector-width"="256" }
