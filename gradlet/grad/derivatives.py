@@ -486,6 +486,7 @@ NOT_DIFFERENTIABLE: Final[dict[Op, str]] = {
     Op.MERGE: "integers",
     Op.LARGEST: "integers",
     Op.DETACH: "stops gradients on purpose",
+    Op.CUSTOM: "a kernel of the caller's, whose derivative only the caller knows: grad= of custom_kernel",
     Op.DERIVATIVE: "has a derivative of its own, see grad/custom",
     Op.BITCAST: "bits, not values",
     Op.DOT: "integers",

@@ -94,7 +94,7 @@ def device_of(node: UOp) -> str | None:
     stack, seen = [node], {node}
     while stack:
         current = stack.pop()
-        if current.op is Op.BUFFER or current.op is Op.COPY:
+        if current.op in (Op.BUFFER, Op.COPY, Op.CUSTOM):
             return str(current.arg.device)
         for source in reversed(current.src):
             if source not in seen:

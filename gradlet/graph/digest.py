@@ -48,6 +48,8 @@ def text_of(value: Any) -> str:
     kind = type(value)
     if kind in _PLAIN:
         return repr(value)
+    if kind is UOp:
+        return f"graph {digest(value)}"
     if isinstance(value, tuple):
         name = "" if kind is tuple else kind.__name__
         return f"{name}({','.join([text_of(part) for part in value])})"

@@ -10,6 +10,7 @@ import numpy as np
 
 from gradlet.base.errors import CompilerError
 from gradlet.graph import numeric
+from gradlet.graph.evaluate_kernel import run_kernel
 from gradlet.graph.extents import write_out
 from gradlet.graph.node import UOp, toposort
 from gradlet.graph.numeric import Array
@@ -84,6 +85,8 @@ def _value(node: UOp, values: Mapping[UOp, Array], buffers: Mapping[UOp, Array],
         return in_order(node, values[node.src[0]])
     if op is Op.WRITE:
         return write(node, values[node.src[0]], values[node.src[2]])
+    if op is Op.CUSTOM:
+        return custom(node, [values[s] for s in node.src])
     if op in (Op.CONTIGUOUS, Op.COPY, Op.DETACH, Op.DERIVATIVE):
         return values[node.src[0]]
     raise CompilerError(f"{op.name} does not occur at the TENSOR stage")
@@ -241,3 +244,16 @@ def write(node: UOp, base: Array, value: Array) -> Array:
     result = np.array(base)
     result.reshape(-1)[flat[inside]] = value[inside]
     return result
+
+
+def custom(node: UOp, sources: Sequence[Array]) -> Array:
+    """One result of a kernel that the caller wrote; what it does not store is 0."""
+    arg = node.arg
+    arrays = [
+        np.zeros(math.prod(shape), numeric.storage_type(dtype))
+        for shape, dtype in zip(arg.shapes, arg.types, strict=True)
+    ]
+    for source, value in zip(node.src, sources, strict=True):
+        arrays.append(np.array(numeric.store(value, source.dtype)).reshape(-1))
+    run_kernel(arg.kernel, [arrays[number] for number in arg.slots])
+    return numeric.load(arrays[arg.output], node.dtype).reshape(node.shape)

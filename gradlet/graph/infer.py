@@ -117,6 +117,7 @@ _SHAPE: Final[dict[Op, Callable[[Any], Shape]]] = {
     Op.LARGEST: lambda node: (*node.src[0]._shape[:-1], node.arg.taken),
     Op.CONTIGUOUS: _first,
     Op.COPY: _first,
+    Op.CUSTOM: lambda node: node.arg.shapes[node.arg.output],
     Op.DETACH: _first,
     Op.DERIVATIVE: _first,
     Op.WRITE: _first,

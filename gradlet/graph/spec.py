@@ -568,6 +568,14 @@ def _pick(node: UOp, stage: Stage) -> None:
     _need(lane.dtype.is_int and lane.dtype.count == 1, "the lane's number is an integer")
 
 
+def _custom(node: UOp, stage: Stage) -> None:
+    arg = node.arg
+    _need(arg.kernel.op is Op.SINK, "the kernel is a SINK")
+    _need(node.dtype is arg.types[arg.output], "the dtype is that of the result it stands for")
+    _need(len(arg.shapes) == len(arg.types) == len(arg.whole), "every result has a shape, a type, and is whole or not")
+    _need(all(0 <= n < len(arg.shapes) + len(node.src) for n in arg.slots), "a parameter is no result and no source")
+
+
 def _wgmma(node: UOp, stage: Stage) -> None:
     memory = (Op.LOCAL, Op.AFTER) if stage is Stage.KERNEL else (Op.LOCAL,)
     _need(all(s.op in memory for s in node.src[:2]), "the factors are arrays")
@@ -603,7 +611,7 @@ _CHECKS: Final[dict[Op, Check]] = {
     Op.ACC: _acc, Op.UPDATE: _update, Op.END: _end, Op.SPECIAL: _special,
     Op.ACROSS: _same_dtype, Op.BARRIER: _void, Op.COPY_ASYNC: _void, Op.COMMIT: _void, Op.WAIT: _void,
     Op.PASS_ON: _void, Op.COPY_BOX: _void, Op.STORE_BOX: _void, Op.BOX: _box,
-    Op.PICK: _pick, Op.WGMMA: _wgmma,
+    Op.CUSTOM: _custom, Op.PICK: _pick, Op.WGMMA: _wgmma,
 }  # fmt: skip
 
 UNCHECKED: Final = frozenset(ELEMENTWISE - _CHECKS.keys())

@@ -23,7 +23,7 @@ from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.program import LinearProgram
-from gradlet.ops.op import OP_INFO, BodyUse, LaunchArg, Op
+from gradlet.ops.op import OP_INFO, BodyUse, CustomArg, LaunchArg, Op
 from gradlet.ops.opt import DETAILS, Opt
 
 ONE_LINE_DEPTH: Final = 2
@@ -121,6 +121,10 @@ def _value_text(value: Any) -> str:
         return value.name
     if hasattr(value, "_fields"):
         return f"{type(value).__name__}({arg_text(value)})"
+    if isinstance(value, DType):
+        return repr(dtype_text(value))
+    if isinstance(value, UOp):
+        return repr(to_text(value))  # a graph in a graph
     if callable(value):
         return "None"  # the rule of a DERIVATIVE is code; read back, the derivative is the ordinary one
     if isinstance(value, tuple):
@@ -199,6 +203,9 @@ def _named(kind: type, call: ast.Call) -> Any:
         raise ValueError(f"{kind.__name__}: write field=value")
     hints = _hints(kind)
     fields = {str(k.arg): _field(hints, str(k.arg), k.value) for k in call.keywords}
+    if kind is CustomArg:
+        fields["kernel"] = from_text(fields["kernel"])
+        fields["types"] = tuple(map(parse_dtype, fields["types"]))
     return kind(**fields)
 
 

@@ -128,6 +128,8 @@ class Op(IntEnum):
     LIMIT = 67
     # a value with a gradient of its own
     DERIVATIVE = 68
+    # a kernel that the caller wrote
+    CUSTOM = 72
     # kernel: copies near the core
     LOCAL = 80
     AFTER = 81
@@ -284,6 +286,28 @@ class DerivativeArg(NamedTuple):
 class DeviceArg(NamedTuple):
     """COPY: the device to copy to."""
 
+    device: str
+
+
+class CustomArg(NamedTuple):
+    """CUSTOM: a kernel that was written by hand, and which of its results this is.
+
+    Attributes:
+        kernel: the SINK of the KERNEL stage.
+        slots: for each PARAM slot the number of its array: the results first, then the sources of the node.
+        output: the number of this result.
+        shapes: the shape of every result.
+        types: the element type of every result.
+        whole: for every result whether the kernel is known to store each of its elements; the others begin as zeros.
+        device: where the kernel runs.
+    """
+
+    kernel: Any
+    slots: tuple[int, ...]
+    output: int
+    shapes: tuple[tuple[int, ...], ...]
+    types: tuple[DType, ...]
+    whole: tuple[bool, ...]
     device: str
 
 
@@ -447,6 +471,7 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.CONTIGUOUS: OpInfo(1, (T,), None, "materialise here"),
     Op.COPY: OpInfo(1, (T,), DeviceArg, "same values on another device"),
     Op.DETACH: OpInfo(1, (T,), None, "same values, no gradient"),
+    Op.CUSTOM: OpInfo(None, (T,), CustomArg, "(*arrays): one result of a kernel that the caller wrote over them"),
     Op.DERIVATIVE: OpInfo(None, (T,), DerivativeArg, "(value, *inputs): the value, with a gradient of its own"),
     Op.WRITE: OpInfo(3, (T,), None, "(base, view of base by movement ops, value shaped like view) -> base after the "
                      "write; in place when nothing else needs the old values"),

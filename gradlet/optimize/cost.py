@@ -48,7 +48,7 @@ def estimate_facts(facts: KernelFacts, near: frozenset[int] = frozenset(), fixed
             flops += math.prod(trips[r] for r in inside)
     touched: dict[tuple[UOp, bool], int] = {}
     for access in facts.accesses:
-        if access.param.arg.slot in near:
+        if access.param.op is not Op.PARAM or access.param.arg.slot in near:
             continue
         elements = math.prod(trips[r] for r in facts.ranges[access.address.src[1]])
         key = (access.param, access.is_store)

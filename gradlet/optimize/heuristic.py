@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, adds_in_order
-from gradlet.ops.opt import Opt, Tail
+from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.optimize import contraction, lanes, streams, tiles, words
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import (
@@ -44,6 +44,8 @@ def choose(sink: UOp, target: Target, parallel: bool = True) -> tuple[Opt, ...]:
         target: the machine.
         parallel: whether threads may share a range of it.
     """
+    if sink.mask & 1 << Op.AFTER:
+        return _with_own_arrays(KernelFacts(sink), target, parallel)
     facts = KernelFacts(sink)
     tables = lookups(facts, target)
     if tables:
@@ -53,6 +55,15 @@ def choose(sink: UOp, target: Target, parallel: bool = True) -> tuple[Opt, ...]:
         if all(not plan.lanes.isdisjoint(scheduled.ranges[n]) for n in looked_up):
             return (*tables, *plan.opts)
     return tuple(_plan(facts, target, parallel).opts)
+
+
+def _with_own_arrays(facts: KernelFacts, target: Target, parallel: bool) -> tuple[Opt, ...]:
+    """For a kernel that says itself what lies near the core: parts for the cores, the rest stays as it is written."""
+    shared = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP and r not in facts.closed()]
+    shared = [r for r in shared if all(r in facts.ranges[store] for store in facts.stores)]
+    if not shared or not (parallel or target.kind == "gpu"):
+        return ()
+    return (Opt(OptKind.PARALLEL, min(r.arg.number for r in shared), 0),)
 
 
 def _plan(facts: KernelFacts, target: Target, parallel: bool) -> Plan:

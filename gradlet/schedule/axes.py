@@ -296,6 +296,10 @@ class Axes:
         rows = self.source_dims(node)[: len(node.shape) - 1]
         return (*rows, *self._fresh(node.shape[-1:]))
 
+    def _custom(self, node: UOp) -> Dims:
+        """Nobody here knows which elements its kernel reads."""
+        return self._fresh(node.shape)
+
     def _write(self, node: UOp) -> Dims:
         _, view, value = node.src
         if value.op not in SCALAR_LEAVES:
@@ -320,6 +324,7 @@ _RULES: Final[dict[Op, Callable[[Axes, UOp], Dims]]] = {
     Op.MERGE: Axes._rows,
     Op.LARGEST: Axes._rows,
     Op.WRITE: Axes._write,
+    Op.CUSTOM: Axes._custom,
 }
 
 # How many nodes below a reduce are looked at for operands of a contraction.

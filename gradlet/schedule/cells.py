@@ -27,7 +27,7 @@ MAX_EVALUATIONS: Final = 1024  # of steps in one kernel, each counted for every 
 # Partial results of so many elements each are a cut that stays.
 LONG: Final = 16
 # Steps that take nothing else into their kernel than what they read.
-ALONE_OPS: Final = frozenset({Op.SCATTER, Op.COPY, Op.MERGE, Op.LARGEST})
+ALONE_OPS: Final = frozenset({Op.SCATTER, Op.COPY, Op.CUSTOM, Op.MERGE, Op.LARGEST})
 
 Atoms = frozenset[int]
 ViewNames = dict[tuple[int, int], int]  # (view below, what is on top of it) -> name

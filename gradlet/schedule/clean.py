@@ -17,7 +17,7 @@ def find_devices(order: Sequence[UOp]) -> dict[UOp, str]:
     """The device of every node that reads memory; constants have none."""
     devices: dict[UOp, str] = {}
     for node in order:
-        if node.op is Op.BUFFER or node.op is Op.COPY:
+        if node.op in (Op.BUFFER, Op.COPY, Op.CUSTOM):
             devices[node] = node.arg.device
             continue
         for source in node.src:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from gradlet.graph.allocation import new_buffer_node
 from gradlet.graph.extents import Extents
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import SCALAR_LEAVES, Op
+from gradlet.ops.op import SCALAR_LEAVES, CustomArg, Op
 from gradlet.schedule.blocks import Frame, block_elements, scratch_view
 from gradlet.schedule.bodies import Bodies
 from gradlet.schedule.boxes import Box, box_of_address, disjoint
@@ -18,7 +18,7 @@ from gradlet.schedule.calls import CopyCall, KernelCall
 from gradlet.schedule.clean import is_whole
 from gradlet.schedule.lower import buffer_below
 from gradlet.schedule.lowered import Lowered
-from gradlet.schedule.moves import chain_to, replay, reshape, root_of
+from gradlet.schedule.moves import chain_to, expand_scalar, replay, reshape, root_of
 from gradlet.schedule.partition import Blocks, Group, Launch, Region
 from gradlet.schedule.ranges import RegionError
 from gradlet.schedule.steps import Steps, is_number
@@ -44,6 +44,7 @@ class Emitter:
         self.made: set[UOp] = set()
         self.bodies = Bodies(self.places, steps.axes, sizes)
         self._unsafe: dict[UOp, list[int]] = {}
+        self._custom: set[tuple[tuple[UOp, ...], CustomArg]] = set()
         self.apart: dict[int, str] = {}
         self.call_bodies: dict[int, Group] = {}
         for launch in launches:
@@ -105,6 +106,8 @@ class Emitter:
         bodies = launch.bodies
         if bodies[0].outputs[0].op is Op.COPY:
             self.emit_copy(bodies[0].outputs[0])
+        elif bodies[0].outputs[0].op is Op.CUSTOM:
+            self.emit_custom(bodies[0].outputs[0])
         elif len(bodies) == 1 or not self.emit_launch(launch):
             for output in launch.scratch:
                 self.places[output] = self.new_place(output, self.steps.devices[output])
@@ -188,6 +191,43 @@ class Emitter:
             self.append(self.lower([packed], ()), device)
             source = packed
         self.calls.append(CopyCall(buffer_below(self.places[node]), buffer_below(self.resolve(source))))
+
+    def emit_custom(self, node: UOp) -> None:
+        """A kernel that the caller wrote, once for all its results; sources that are no whole buffers are packed."""
+        arg = node.arg
+        key = (node.src, arg._replace(output=0))
+        if key in self._custom or all(0 in shape for shape in arg.shapes):
+            return
+        self._custom.add(key)
+        arrays: list[UOp] = []
+        for number, whole in enumerate(arg.whole):
+            result = mk(Op.CUSTOM, arg.types[number], node.src, arg._replace(output=number))
+            if result not in self.places:
+                self.places[result] = self.new_place(result, arg.device)
+            if not whole and 0 not in result.shape:
+                zeros = mk(
+                    Op.CONTIGUOUS, result.dtype, (expand_scalar(UOp.const(result.dtype, 0), result.shape),), None
+                )
+                self.append(self.lower_into(zeros, self.places[result]), arg.device)
+            arrays.append(buffer_below(self.places[result]))
+        for source in node.src:
+            if not is_whole(source) or not is_whole(self.resolve(source)):
+                source = self.temporary(source, arg.device)
+                self.append(self.lower([source], ()), arg.device)
+            arrays.append(buffer_below(self.resolve(source)))
+        if not arg.kernel.src:
+            return  # all its loops are empty
+        written = tuple([slot for slot, number in enumerate(arg.slots) if number < len(arg.whole)])
+        self.calls.append(
+            KernelCall(arg.kernel, tuple([arrays[number] for number in arg.slots]), written, (), arg.device)
+        )
+
+    def lower_into(self, step: UOp, place: UOp) -> Lowered:
+        """A step of its own that goes to a place that is known."""
+        while step in self.places:
+            step = mk(Op.CONTIGUOUS, step.dtype, (step,), None)
+        self.places[step] = place
+        return self.lower([step], ())
 
     def emit_kernel(self, outputs: Sequence[UOp], group: Group, device: str) -> None:
         """One kernel; two when it would read what it has already overwritten."""

@@ -25,7 +25,7 @@ from gradlet.schedule.fuse import MIN_GAIN, NEIGHBOURS, Kernel, Search
 from gradlet.schedule.partition import Blocks, Group, Launch, Region, single
 from gradlet.schedule.regions import Plan, Planner, Value
 from gradlet.schedule.repeats import Pair
-from gradlet.schedule.steps import Steps
+from gradlet.schedule.steps import NO_KERNEL, Steps
 from gradlet.target.target import Target
 
 # Kernels of one region, and bodies of one launch before packing.
@@ -268,8 +268,8 @@ class LaunchSearch:
         return bool(self.steps.once) and self.steps.apart(roots(a), roots(b))
 
     def is_copy(self, *drafts: Draft) -> bool:
-        """Whether one of them is a copy between devices, which no kernel does."""
-        return any(d.main[0].cells[0].root.op is Op.COPY for d in drafts)
+        """Whether one of them is a copy between devices, which no kernel does, or a kernel that the caller wrote."""
+        return any(d.main[0].cells[0].root.op in NO_KERNEL for d in drafts)
 
     def _region(self, a: Draft, b: Draft) -> Draft | None:
         """Both mains as one region; if their copies of operands are in the way, with those as a stage before."""

@@ -15,7 +15,7 @@ class Reason(Enum):
     # one kernel
     STEPS = "illegal: more steps than one kernel has"
     OPERANDS = "arguments: more than one kernel takes"
-    ALONE = "illegal: a scatter, merge, selection or copy takes nothing but its operands into its kernel"
+    ALONE = "illegal: a scatter, merge, selection, copy or custom kernel takes nothing but its operands into its kernel"
     CODE = "illegal: values that are read through several views would be too much code"
     CUT_REDUCTION = "illegal: a long reduction was cut in parts so that all cores work"
     TRANSPOSED = "illegal: results lie in memory along different loops, so one of them would be written in strides"
@@ -41,7 +41,7 @@ class Reason(Enum):
     SCRATCH = "scratch"
     # one launch
     DEVICES = "illegal: on different devices"
-    COPY = "illegal: a copy between devices is no kernel"
+    COPY = "illegal: a copy between devices is no kernel, and one that the caller wrote stays as it is"
     ONE_KERNEL = "illegal: a launch on this device is one kernel"
     BODIES = "illegal: more kernels than one launch holds"
     ARGUMENTS = "arguments"

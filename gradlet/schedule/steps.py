@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Final
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, toposort
@@ -18,6 +19,8 @@ from gradlet.schedule.sizes import values_only
 
 # A table of at most this many element-wise ops may be recomputed at every gathered element.
 CHEAP_TABLE_DEPTH = 8
+# Steps that are calls of their own, made as they are: nothing else is in their kernel.
+NO_KERNEL: Final = frozenset({Op.COPY, Op.CUSTOM})
 
 
 @dataclass
@@ -89,9 +92,8 @@ class Steps:
         self.wanted = {root_of(w) for w in wanted}
         self._waited_for = {r for first in self.before.values() for r in first} | set(self.versions.values())
         self._overwritten = set(self.versions.values())
-        self._copied = {root_of(n.src[0]) for n in self.order if n.op is Op.COPY} | {
-            n for n in self.order if n.op is Op.COPY
-        }
+        apart = [n for n in self.order if n.op in NO_KERNEL]
+        self._copied = {*apart, *[root_of(s) for n in apart for s in n.src]}
         self.forced = self._find_forced(wanted)
         self.devices = self._find_devices(nodes, asked, default_device)
         self.once = self._find_once(settled) if settled else {}
@@ -128,7 +130,7 @@ class Steps:
         kept = 0
         for step in self.order:
             sources = dict.fromkeys([root for _, root in self.reads[step] if root.op not in SCALAR_LEAVES])
-            changes = step.mask & 1 << Op.VARIABLE or step.op in (Op.COPY, Op.WRITE) or self.outlives(step)
+            changes = step.mask & 1 << Op.VARIABLE or step.op in (Op.COPY, Op.CUSTOM, Op.WRITE) or self.outlives(step)
             if not sources or changes or not all(source in stays or source in found for source in sources):
                 continue
             below[step] = sum(below.get(s) or s.dtype.itemsize * prod(s.shape) for s in sources)
@@ -144,12 +146,12 @@ class Steps:
         forced: dict[UOp, None] = dict.fromkeys([root_of(w) for w in wanted])
         for node in self.order:
             if (
-                node.op in (Op.CONTIGUOUS, Op.COPY, Op.WRITE, Op.SCATTER, Op.MERGE, Op.LARGEST)
+                node.op in (Op.CONTIGUOUS, Op.COPY, Op.CUSTOM, Op.WRITE, Op.SCATTER, Op.MERGE, Op.LARGEST)
                 or node in self.effects.versions
             ):
                 forced[node] = None
-            if node.op is Op.COPY or node.op is Op.LARGEST:
-                forced[root_of(node.src[0])] = None
+            if node.op in (Op.COPY, Op.LARGEST, Op.CUSTOM):
+                forced.update(dict.fromkeys([root_of(source) for source in node.src]))
             elif node.op is Op.GATHER and not self.is_cheap_table(root_of(node.src[0]), node):
                 forced[root_of(node.src[0])] = None
         for version in self.versions.values():

@@ -47,13 +47,13 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
             if not isinstance(part, LazyTensor):
                 raise GradientError(f"{name}: value {position} is {type(part).__name__}, not a Tensor")
         inputs = [a for a in (*args, *kwargs.values()) if isinstance(a, LazyTensor)]
-        parts = [_with_rule(name, values, position, inputs, rule) for position in range(len(values))]
+        parts = [with_rule(name, values, position, inputs, rule) for position in range(len(values))]
         return type(value)(parts) if isinstance(value, (tuple, list)) else parts[0]
 
     return call
 
 
-def _with_rule(name: str, values: Sequence[Any], position: int, inputs: Sequence[Any], rule: Callable[..., Any]) -> Any:
+def with_rule(name: str, values: Sequence[Any], position: int, inputs: Sequence[Any], rule: Callable[..., Any]) -> Any:
     """One value of a function with its gradient."""
     value = values[position]
     if not value.dtype.is_float or not inputs:

@@ -92,7 +92,7 @@ def place_of(node: UOp) -> str | None:
     stack, seen = [node], {node}
     while stack:
         top = stack.pop()
-        if top.op is Op.BUFFER or top.op is Op.COPY:
+        if top.op in (Op.BUFFER, Op.COPY, Op.CUSTOM):
             return top.arg.device  # type: ignore[no-any-return]
         for source in reversed(top.src):
             if source not in seen:

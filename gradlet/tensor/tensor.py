@@ -28,6 +28,7 @@ from gradlet.tensor import hostdata, random_state, symbolic, variable_index
 from gradlet.tensor.casts import Casts
 from gradlet.tensor.copying import Copying
 from gradlet.tensor.core import LazyTensor, adopt, from_host, wrap
+from gradlet.tensor.customkernel import CustomKernels
 from gradlet.tensor.elementary import Elementary
 from gradlet.tensor.exchange import from_foreign, shares_memory
 from gradlet.tensor.gradient import Gradients
@@ -43,7 +44,7 @@ RESERVED_NAMES: Final = re.compile(r"(const|draw|seed)\d+[ab]?|never")
 MOST_LISTED: Final = 32
 
 
-class Tensor(Casts, Elementary, Text, Copying, Gradients, Marks, Writing, public=True):
+class Tensor(Casts, Elementary, Text, Copying, Gradients, Marks, Writing, CustomKernels, public=True):
     """A lazy multi-dimensional array.
 
     Args:

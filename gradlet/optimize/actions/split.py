@@ -102,6 +102,8 @@ def _check_thread(facts: KernelFacts, loop: UOp, opt: Opt, target: Target, close
     lanes = opt.amount
     if closed and target.warp > 1:
         _check_combined(facts, loop, opt, target)
+    elif target.warp > 1 and any(n.op is _AFTER and loop in n.src[1:] for n in facts.order):
+        pass  # lanes fill an array that they share
     elif closed or any(loop not in facts.ranges[store] for store in facts.stores):
         raise refusal(opt, "every store must depend on it")
     others = facts.closed() if target.warp > 1 else set()
