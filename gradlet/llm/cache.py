@@ -8,18 +8,32 @@ from gradlet.tensor.tensor import Tensor
 
 
 class Cache:
-    """Keys and values of one layer, [heads, positions, features]."""
+    """Keys and values of one layer, [heads, positions of all slots, features]: a slot is the memory of one text."""
 
-    def __init__(self, heads: int, positions: int, features: int) -> None:
-        self.keys = Tensor.zeros(heads, positions, features).contiguous().realize()
-        self.values = Tensor.zeros(heads, positions, features).contiguous().realize()
+    def __init__(self, heads: int, positions: int, features: int, slots: int = 1) -> None:
+        self.positions = positions  # of a slot
+        self.keys = Tensor.zeros(heads, slots * positions, features).contiguous().realize()
+        self.values = Tensor.zeros(heads, slots * positions, features).contiguous().realize()
 
-    def append(self, keys: Tensor, values: Tensor, start: Any) -> tuple[Tensor, Tensor]:
+    def append(self, keys: Tensor, values: Tensor, start: Any, first: Any = None) -> tuple[Tensor, Tensor]:
         """Write some positions from `start` on, and return everything up to them.
 
         Positions after the last that counts may be written: whoever comes there writes them again before they are read.
+
+        Args:
+            keys: [heads, positions, features].
+            values: as keys.
+            start: the first position.
+            first: where the slot's memory begins, a variable; None where there is one slot.
         """
-        stop = start + keys.shape[1]
-        self.keys[:, start:stop] = keys
-        self.values[:, start:stop] = values
-        return self.keys[:, :stop], self.values[:, :stop]
+        count = keys.shape[1]
+        stop = start + count
+        if first is None:
+            self.keys[:, start:stop] = keys
+            self.values[:, start:stop] = values
+            return self.keys[:, :stop], self.values[:, :stop]
+        at = first + start
+        self.keys[:, at : at + count] = keys
+        self.values[:, at : at + count] = values
+        end = first + self.positions
+        return self.keys[:, first:end][:, :stop], self.values[:, first:end][:, :stop]

@@ -100,12 +100,13 @@ class LanguageModel:
         return logits
 
 
-def load(path: str | os.PathLike[str], context: int | None = None) -> LanguageModel:
+def load(path: str | os.PathLike[str], context: int | None = None, slots: int = 1) -> LanguageModel:
     """A model from a GGUF file, or from a folder as Hugging Face's libraries write it.
 
     Args:
         path: of the file or folder.
         context: positions to have room for; the model's own limit, but at most 4096, when None.
+        slots: texts to have room for at once (`llm/batch`).
 
     Raises:
         FileFormatError: damaged files, or a family that cannot be run.
@@ -115,12 +116,12 @@ def load(path: str | os.PathLike[str], context: int | None = None) -> LanguageMo
     """
     where = path_text(path)
     if os.path.isdir(where):
-        return _from_folder(Path(where), context)
+        return _from_folder(Path(where), context, slots)
     file = gguf.File(where)
     tokenizer = tokenizers.from_gguf(file.metadata, where)
     found = configs.from_gguf(file.metadata, where)
     template = file.metadata.get("tokenizer.chat_template")
-    made = Transformer(found, weights.from_gguf(file, found), _positions(context, found))
+    made = Transformer(found, weights.from_gguf(file, found), _positions(context, found), slots)
     return LanguageModel(made, tokenizer, template, str(file.metadata.get("general.name", Path(where).stem)))
 
 
@@ -132,7 +133,7 @@ def _positions(context: int | None, found: configs.Config) -> int:
     return context
 
 
-def _from_folder(folder: Path, context: int | None) -> LanguageModel:
+def _from_folder(folder: Path, context: int | None, slots: int) -> LanguageModel:
     values = _json(folder / "config.json")
     found = configs.from_hf(values, str(folder / "config.json"))
     settings = {key: values[key] for key in ("eos_token_id",) if key in values}
@@ -142,7 +143,8 @@ def _from_folder(folder: Path, context: int | None) -> LanguageModel:
     template = settings.get("chat_template")
     if (folder / "chat_template.jinja").exists():
         template = (folder / "chat_template.jinja").read_text()
-    made = Transformer(found, weights.from_hf(formats.load(folder), found, str(folder)), _positions(context, found))
+    read = weights.from_hf(formats.load(folder), found, str(folder))
+    made = Transformer(found, read, _positions(context, found), slots)
     return LanguageModel(made, tokenizer, template if isinstance(template, str) else None, folder.name)
 
 

@@ -8,7 +8,7 @@ chunks of a few fixed sizes, the last one filled up: every size is captured once
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from gradlet.base.errors import ArgumentError
 from gradlet.llm import rope
@@ -19,6 +19,29 @@ from gradlet.tensor.function import jit
 from gradlet.tensor.tensor import Tensor, Variable
 
 CHUNKS: Final = (256, 32, 8, 1)  # tokens of one step
+
+
+class Place(Protocol):
+    """Where the tokens of a step stand, and what they see."""
+
+    def rows(self, table: Tensor, count: int) -> Tensor:
+        """The rows of a table by position that belong to the `count` tokens."""
+
+    def attend(self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """What attention gives, from [heads, tokens, features]: [heads of keys, queries a head, tokens, features]."""
+
+
+class OneText:
+    """Tokens one after another, at positions of one text from `start` on; `first` as in `Cache.append`."""
+
+    def __init__(self, start: Any, first: Any = None) -> None:
+        self.start, self.first = start, first
+
+    def rows(self, table: Tensor, count: int) -> Tensor:
+        return table[self.start : self.start + count]
+
+    def attend(self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        return attention.attend(queries, keys, values, self.start, self.first)
 
 
 class Norm:
@@ -73,7 +96,7 @@ class Linear:
 class Attention:
     """Attention of one layer; `window` positions are seen, or all of them where it is 0."""
 
-    def __init__(self, weights: Weights, config: Config, layer: int, positions: int) -> None:
+    def __init__(self, weights: Weights, config: Config, layer: int, positions: int, slots: int = 1) -> None:
         name = f"blk.{layer}.attn"
         self.config = config
         self.window = config.window if config.is_local(layer) else 0
@@ -97,9 +120,9 @@ class Attention:
             self.key_norm = Norm(weights, f"{name}_k_norm", narrow if whole else self.features, config)
         self.sinks = weights.vector(f"{name}_sinks.weight", (self.heads,), f"{name}_sinks") if config.sinks else None
         self.scale = self.features**-0.5 if config.attention_scale is None else config.attention_scale
-        self.cache = Cache(self.kv_heads, positions, self.features)
+        self.cache = Cache(self.kv_heads, positions, self.features, slots)
 
-    def __call__(self, x: Tensor, start: Any, turns: rope.Table | None) -> Tensor:
+    def __call__(self, x: Tensor, place: Place, turns: rope.Table | None) -> Tensor:
         count = x.shape[0]
         queries, keys, values = self._project(x)
         queries, keys = (
@@ -108,10 +131,9 @@ class Attention:
         )
         values = self._heads(values, self.kv_heads, None)
         if turns is not None:
-            here = rope.Table(*[part[start : start + count] for part in turns])
+            here = rope.Table(*[place.rows(part, count) for part in turns])
             queries, keys = rope.turn(queries, here), rope.turn(keys, here)
-        keys, values = self.cache.append(keys, values, start)
-        mixed = self._attend(queries, keys, values, start)
+        mixed = place.attend(self, queries, keys, values)
         return self.output(mixed.permute(2, 0, 1, 3).reshape(count, self.heads * self.features))
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -133,8 +155,9 @@ class Attention:
             x = norm(x)
         return x.permute(1, 0, 2)
 
-    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, start: Any) -> Tensor:
-        """[heads of keys, queries a head, tokens, features]."""
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, start: Any, first: Any = None) -> Tensor:
+        """Attention of tokens that follow what the cache has: [heads of keys, queries a head, tokens, features]."""
+        keys, values = self.cache.append(keys, values, start, first)
         count, seen = queries.shape[1], keys.shape[1]
         queries = queries.reshape(self.kv_heads, self.heads // self.kv_heads, count, self.features)
         scores = (queries @ keys.unsqueeze(1).transpose(-1, -2)) * self.scale
@@ -142,7 +165,7 @@ class Attention:
             scores = (scores * (1.0 / self.config.attention_cap)).tanh() * self.config.attention_cap
         if count > 1 or self.window:
             own = Tensor.arange(count).reshape(count, 1) + start
-            places = Tensor.arange(self.cache.keys.shape[1])[:seen]
+            places = Tensor.arange(self.cache.positions)[:seen]
             hidden = places > own
             if self.window:
                 hidden = hidden | (places <= own - self.window)
@@ -249,11 +272,11 @@ def _with_bias(x: Tensor, bias: Tensor | None, numbers: Tensor) -> Tensor:
 class Layer:
     """Attention and network, each added to what passes by."""
 
-    def __init__(self, weights: Weights, config: Config, layer: int, positions: int) -> None:
+    def __init__(self, weights: Weights, config: Config, layer: int, positions: int, slots: int = 1) -> None:
         name = f"blk.{layer}"
         before, after = config.place in ("before", "both"), config.place in ("after", "both")
         self.parallel = config.parallel
-        self.attention = Attention(weights, config, layer, positions)
+        self.attention = Attention(weights, config, layer, positions, slots)
         self.network: Network | Mixture
         if config.experts is None:
             self.network = Network(weights, config, layer, config.hidden)
@@ -271,9 +294,9 @@ class Layer:
         self.attention_after = norm("post_attention_norm") if after else None
         self.network_after = norm("post_ffw_norm") if after else None
 
-    def __call__(self, x: Tensor, start: Any, turns: rope.Table | None) -> Tensor:
+    def __call__(self, x: Tensor, place: Place, turns: rope.Table | None) -> Tensor:
         inner = x if self.attention_norm is None else _kept(self.attention_norm(x))
-        mixed = self.attention(inner, start, turns)
+        mixed = self.attention(inner, place, turns)
         if self.parallel:
             return x + mixed + self.network(inner)
         x = x + (mixed if self.attention_after is None else self.attention_after(mixed))
@@ -282,13 +305,13 @@ class Layer:
 
 
 class Transformer:
-    """A language model with room for `positions` tokens."""
+    """A language model with room for `slots` texts of `positions` tokens."""
 
-    def __init__(self, config: Config, weights: Weights, positions: int) -> None:
-        self.config, self.positions = config, positions
+    def __init__(self, config: Config, weights: Weights, positions: int, slots: int = 1) -> None:
+        self.config, self.positions, self.slots = config, positions, slots
         shape = (config.vocabulary, config.width)
         self.embedding: Matrix = weights.matrix("token_embd.weight", shape)
-        self.layers = [Layer(weights, config, layer, positions) for layer in range(config.layers)]
+        self.layers = [Layer(weights, config, layer, positions, slots) for layer in range(config.layers)]
         self.norm = Norm(weights, "output_norm", config.width, config)
         tied = not weights.has("output.weight")
         self.head: Matrix = self.embedding if tied else weights.matrix("output.weight", shape)
@@ -297,8 +320,13 @@ class Transformer:
         self.local_turns = self.turns if config.local_rope is None else rope.table(config.local_rope, positions)
         self._step = jit(self._compute)
 
-    def _compute(self, tokens: Tensor, start: Any, last: Any) -> Tensor:
+    def _compute(self, tokens: Tensor, start: Any, last: Any, first: Any = None) -> Tensor:
         """Logits of token number `last` of some that stand at positions from `start` on."""
+        x = self.hidden(tokens, OneText(start, first))
+        return self.logits(x if tokens.shape[0] == 1 else x[last : last + 1]).reshape(self.config.vocabulary)
+
+    def hidden(self, tokens: Tensor, place: Place) -> Tensor:
+        """What the layers make of some tokens, [tokens, width]."""
         config = self.config
         x = self.embedding.rows(tokens)
         if config.embedding_scale != 1.0:
@@ -306,17 +334,22 @@ class Transformer:
         for number, layer in enumerate(self.layers):
             turns = self.local_turns if config.is_local(number) else self.turns
             # Layers are scheduled one by one: all but the first find their schedule, and none keeps another's memory.
-            x = layer(x, start, turns if config.has_rope(number) else None).realize()
-        x = self.norm(x if tokens.shape[0] == 1 else x[last : last + 1])
-        logits = self.head.linear(x).reshape(config.vocabulary)
+            x = layer(x, place, turns if config.has_rope(number) else None).realize()
+        return x
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The logits after tokens, [tokens, vocabulary], from what `hidden` gives."""
+        config = self.config
+        x = self.norm(x)
+        logits = self.head.linear(x.realize() if x.shape[0] > 1 else x)  # a norm's sums would be computed anew
         if self.head_bias is not None:
             logits = logits + self.head_bias
         if config.logit_cap:
             logits = (logits * (1.0 / config.logit_cap)).tanh() * config.logit_cap
         return logits
 
-    def step(self, tokens: Sequence[int], start: int) -> Tensor:
-        """Take tokens at positions from `start` on; the logits of the last one, [vocabulary].
+    def step(self, tokens: Sequence[int], start: int, slot: int = 0) -> Tensor:
+        """Take tokens of a slot's text at positions from `start` on; the logits of the last one, [vocabulary].
 
         Raises:
             ArgumentError: no tokens, numbers outside the vocabulary, or more positions than there is room for.
@@ -329,16 +362,24 @@ class Transformer:
             )
         if not all(0 <= token < self.config.vocabulary for token in tokens):
             raise ArgumentError(f"step: tokens are numbers from 0 to {self.config.vocabulary - 1}")
-        done, logits = 0, None
+        done, logits, first = 0, None, self.first(slot)
         while done < len(tokens):
             size = self._chunk(len(tokens) - done, start + done)
             part = list(tokens[done : done + size])
             at = Variable(f"start_{size}", 0, self.positions - size).bind(start + done)
             last = 0 if size == 1 else Variable(f"last_{size}", 0, size - 1).bind(len(part) - 1)
-            logits = self._step(Tensor(part + [0] * (size - len(part)), dtype="int32"), at, last)
+            logits = self._step(Tensor(part + [0] * (size - len(part)), dtype="int32"), at, last, first)
             done += len(part)
         assert logits is not None
         return logits
+
+    def first(self, slot: int, name: str = "first") -> Any:
+        """Where a slot's memory begins, as a variable; None where there is one slot."""
+        if not 0 <= slot < self.slots:
+            raise ArgumentError(f"there is no slot {slot}: they have numbers from 0 to {self.slots - 1}")
+        if self.slots == 1:
+            return None
+        return Variable(name, 0, (self.slots - 1) * self.positions).bind(slot * self.positions)
 
     def _chunk(self, count: int, start: int) -> int:
         """The smallest chunk that takes all of `count` tokens, or else the largest; there has to be room for it."""

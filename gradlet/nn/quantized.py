@@ -275,7 +275,11 @@ class QuantizedWeight:
         rows, count, size = self.shape[0], x.shape[0], self._kind.group
         x = x.reshape(count, 1, self._blocks, size)
         scale, minimum = self._factors()
-        if self._kind.bits == 8:
+        if self._kind.bits == 8 and count > 1:
+            # The numbers themselves: sums of blocks would be written, for there are as many as for several matrices.
+            numbers = self._codes[0].cast("float32") * scale.unsqueeze(2)
+            total = (numbers * x.reshape(*x.shape, 1, 1)).sum((2, 3))
+        elif self._kind.bits == 8:
             products = (self._codes[0].cast("float32") * x.reshape(*x.shape, 1, 1)).sum(3)
             total = (products * scale).sum(2)
         else:

@@ -1,0 +1,94 @@
+"""Several texts at once: steps that go on with one token of each of some slots' texts.
+
+A step reads the weights once for all of its rows. Attention is computed row by row, each over the positions of its own
+text: none waits for the longest, and none sees the others. Slots are given by variables, so one capture of each number
+of rows serves all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from gradlet.base.errors import ArgumentError
+from gradlet.llm.model import Attention, Transformer
+from gradlet.nn.quantized import QuantizedWeight
+from gradlet.tensor.function import jit
+from gradlet.tensor.tensor import Tensor, Variable
+
+SIZES: Final = (1, 2, 4, 8, 16)  # rows of one step
+# Products of quantised weights with few rows are bound by arithmetic from four rows on: more take as long in two steps.
+MOST_QUANTIZED: Final = 4
+
+
+class ManyTexts:
+    """One token of each of several texts, at positions given as a tensor and, with where slots begin, as variables."""
+
+    def __init__(self, positions: Tensor, starts: Sequence[Any], firsts: Sequence[Any]) -> None:
+        self.positions, self.starts, self.firsts = positions, starts, firsts
+
+    def rows(self, table: Tensor, count: int) -> Tensor:
+        return table[self.positions]
+
+    def attend(self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        queries, keys, values = queries.contiguous(), keys.contiguous(), values.contiguous()
+        parts = [
+            attention.attend(queries[:, n : n + 1], keys[:, n : n + 1], values[:, n : n + 1], start, first)
+            for n, (start, first) in enumerate(zip(self.starts, self.firsts))
+        ]
+        return Tensor.cat(*parts, dim=2)
+
+
+class Batch:
+    """The slots of a model, the last of which takes the rows that fill up a step."""
+
+    def __init__(self, model: Transformer) -> None:
+        if model.slots < 2:
+            raise ArgumentError(f"a batch needs a model with 2 slots or more, and there are {model.slots}")
+        self.model, self.slots = model, model.slots - 1
+        self._most = MOST_QUANTIZED if isinstance(model.head, QuantizedWeight) else SIZES[-1]
+        self._steps = {size: jit(self._compute) for size in SIZES}
+
+    def read(self, slot: int, tokens: Sequence[int], start: int) -> Any:
+        """Take tokens of a slot's text, from position `start` on; the logits after the last one, in NumPy."""
+        self._check(slot)
+        return self.model.step(tokens, start, slot).numpy()
+
+    def step(self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]) -> list[Any]:
+        """One token of each of some slots' texts, at its position; the logits after each, in NumPy.
+
+        Raises:
+            ArgumentError: slots that do not exist or come twice, positions for which there is no room.
+        """
+        model = self.model
+        if len(set(slots)) != len(slots) or not len(slots) == len(tokens) == len(positions) > 0:
+            raise ArgumentError("step: every slot takes one token, at one position")
+        for slot, token, position in zip(slots, tokens, positions):
+            self._check(slot)
+            if not 0 <= token < model.config.vocabulary or not 0 <= position < model.positions:
+                raise ArgumentError(f"step: there is no token {token}, or no position {position}")
+        found: list[Any] = []
+        for begin in range(0, len(slots), self._most):
+            end = begin + self._most
+            found += self._rows(slots[begin:end], tokens[begin:end], positions[begin:end])
+        return found
+
+    def _rows(self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]) -> list[Any]:
+        model = self.model
+        if len(slots) == 1:
+            return [self.read(slots[0], tokens, positions[0])]
+        size = next(size for size in SIZES if size >= len(slots))
+        spare = size - len(slots)
+        places = [*positions, *[0] * spare]
+        starts = [Variable(f"row_{n}", 0, model.positions - 1).bind(place) for n, place in enumerate(places)]
+        firsts = [model.first(slot, f"first_{n}") for n, slot in enumerate((*slots, *[self.slots] * spare))]
+        numbers = Tensor([*tokens, *[0] * spare], dtype="int32")
+        logits = self._steps[size](numbers, Tensor(places, dtype="int32"), starts, firsts)
+        return list(logits.numpy()[: len(slots)])
+
+    def _compute(self, tokens: Tensor, positions: Tensor, starts: Sequence[Any], firsts: Sequence[Any]) -> Tensor:
+        return self.model.logits(self.model.hidden(tokens, ManyTexts(positions, starts, firsts)))
+
+    def _check(self, slot: int) -> None:
+        if not 0 <= slot < self.slots:
+            raise ArgumentError(f"there is no slot {slot}: they have numbers from 0 to {self.slots - 1}")
