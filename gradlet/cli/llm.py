@@ -13,7 +13,7 @@ from gradlet.llm.sample import Sampling
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, what to say to it, and how answers are drawn."""
     parser.add_argument("model", help="a GGUF file, or a folder with config.json, safetensors and tokenizer.json")
-    parser.add_argument("--prompt", help="answer this and end, instead of a chat")
+    parser.add_argument("-p", "--prompt", help="answer this and end, instead of a chat")
     parser.add_argument("--raw", action="store_true", help="go on with the prompt itself, without the chat template")
     parser.add_argument("--system", help="what the model is told first")
     parser.add_argument("--context", type=int, help="positions to have room for (at most the model's own)")

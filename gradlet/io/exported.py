@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gradlet import __version__
 from gradlet.base.errors import JitError
@@ -21,7 +21,7 @@ from gradlet.graph.program import AnyProgram
 from gradlet.io.manifest import Extent, KernelRow, Launch, Manifest, Place, Shape, Value, Variable
 from gradlet.ops.op import Op, VariableArg
 from gradlet.tensor import random_state, symbolic
-from gradlet.tensor.apart import traced_apart
+from gradlet.tensor.apart import captured_before, traced_apart
 from gradlet.tensor.callarguments import Arguments
 from gradlet.tensor.captured import Capture, Whose, base_and_chain
 from gradlet.tensor.function import jit
@@ -48,6 +48,25 @@ class Exported:
     state: dict[str, Tensor]
     asts: list[UOp]
     lowered: list[AnyProgram]
+
+
+class Described(NamedTuple):
+    """A program whose kernels are known by what they were compiled to: its manifest has no rows for them."""
+
+    manifest: Manifest
+    weights: dict[str, Tensor]
+    state: dict[str, Tensor]
+    kernels: list[CompiledKernel]
+
+
+def described(function: jit, args: Sequence[Any]) -> Described | None:
+    """The program that calls with arguments like these replay, None where there is none yet.
+
+    Raises:
+        JitError: it does something that cannot be written down.
+    """
+    found = captured_before(function, tuple(args), {})
+    return None if found is None else _Description(function, *found).describe()
 
 
 def exported(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Exported:
@@ -83,6 +102,15 @@ class _Description:
 
     def build(self) -> Exported:
         """All of it."""
+        found = self.describe()
+        self.lowered = [kernel.lowered() for kernel in self.kernels]
+        found.manifest.kernels = [_row(program) for program in self.lowered]
+        return Exported(
+            found.manifest, found.weights, found.state, [kernel.ast for kernel in self.kernels], self.lowered
+        )
+
+    def describe(self) -> Described:
+        """All but what the kernels consist of."""
         for call in (*self.once, *self.rest):
             self.check(call)
         for node in [base_and_chain(result)[0] for result in self.capture.results]:
@@ -111,12 +139,7 @@ class _Description:
             random=self.random(), kernels=[], once=self.launches(self.once), launches=self.launches(self.rest),
             moves=moves,
         )  # fmt: skip
-        self.lowered = [kernel.lowered() for kernel in self.kernels]
-        manifest.kernels = [_row(program) for program in self.lowered]
-        return Exported(
-            manifest, {v.name: t for v, t in weights}, {v.name: t for v, t in state},
-            [kernel.ast for kernel in self.kernels], self.lowered,
-        )  # fmt: skip
+        return Described(manifest, {v.name: t for v, t in weights}, {v.name: t for v, t in state}, list(self.kernels))
 
     def refuse(self, problem: str) -> JitError:
         """An error about this function."""

@@ -225,8 +225,9 @@ class Program:
 
     def __init__(
         self, manifest: Manifest, programs: Sequence[CpuProgram], weights: Mapping[str, Buffer],
-        state: Mapping[str, Buffer], compiled: int = 0,
+        state: Mapping[str, Buffer], compiled: int = 0, is_live: bool = False,
     ) -> None:  # fmt: skip
+        """Make it ready; `is_live`: state is used where it is, and not as what a copy begins with."""
         self.manifest = manifest
         self.name, self.compiled, self.kernels = manifest.name, compiled, len(manifest.launches)
         self.inputs, self.outputs = [str(v) for v in manifest.inputs], [str(v) for v in manifest.outputs]
@@ -242,9 +243,12 @@ class Program:
                 self._places[number] = Buffer("CPU", place.dtype, place.size)
         for value in manifest.weights:
             self._places[value.buffer] = weights[value.name]
+        for value in manifest.state if is_live else ():
+            self._places[value.buffer] = state[value.name]
         self._graph = self._graph_of(programs, manifest.launches)
         self._random = dict(manifest.random or {})
-        self.reset()
+        if not is_live:
+            self.reset()
         once = self._graph_of(programs, manifest.once)
         if once is not None:
             self._give_all(once)

@@ -12,8 +12,11 @@ class Cache:
 
     def __init__(self, heads: int, positions: int, features: int, slots: int = 1) -> None:
         self.positions = positions  # of a slot
-        self.keys = Tensor.zeros(heads, slots * positions, features).contiguous().realize()
-        self.values = Tensor.zeros(heads, slots * positions, features).contiguous().realize()
+        shape = heads, slots * positions, features
+        if slots == 1:
+            self.keys, self.values = Tensor.empty(*shape), Tensor.empty(*shape)  # what is read was written before
+        else:
+            self.keys, self.values = [Tensor.zeros(*shape).contiguous().realize() for _ in range(2)]
 
     def append(self, keys: Tensor, values: Tensor, start: Any, first: Any = None) -> tuple[Tensor, Tensor]:
         """Write some positions from `start` on, and return everything up to them.

@@ -121,7 +121,9 @@ def load(path: str | os.PathLike[str], context: int | None = None, slots: int = 
     tokenizer = tokenizers.from_gguf(file.metadata, where)
     found = configs.from_gguf(file.metadata, where)
     template = file.metadata.get("tokenizer.chat_template")
-    made = Transformer(found, weights.from_gguf(file, found), _positions(context, found), slots)
+    # What its steps do depends on what the file says of its tensors, and not on what these hold.
+    name = repr((found, [entry[1:4] for entry in file.entries.values()], [*file.entries]))
+    made = Transformer(found, weights.from_gguf(file, found), _positions(context, found), slots, name)
     return LanguageModel(made, tokenizer, template, str(file.metadata.get("general.name", Path(where).stem)))
 
 

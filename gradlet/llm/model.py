@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from gradlet.base.errors import ArgumentError
+from gradlet.io.kept import Kept
 from gradlet.llm import rope
 from gradlet.llm.cache import Cache
 from gradlet.llm.config import Config, Experts
@@ -78,15 +79,13 @@ class Linear:
     @staticmethod
     def joined(weights: Weights, parts: Mapping[str, int], inputs: int) -> Linear | None:
         """Layers that read the same values as one, if their weights are quantised alike."""
-        raw = weights.joined({f"{name}.weight": results for name, results in parts.items()}, inputs)
-        if raw is None:
-            return None
         biases = [weights.maybe_vector(f"{name}.bias", (results,)) for name, results in parts.items()]
         given = [bias for bias in biases if bias is not None]
         if given and len(given) < len(biases):
             return None
+        matrix = weights.joined({f"{name}.weight": results for name, results in parts.items()}, inputs)
         bias = Tensor.cat(*given).realize() if given else None
-        return Linear(weights.laid_out(raw, (sum(parts.values()), inputs)), bias)
+        return None if matrix is None else Linear(matrix, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         y = self.matrix.linear(x)
@@ -307,7 +306,8 @@ class Layer:
 class Transformer:
     """A language model with room for `slots` texts of `positions` tokens."""
 
-    def __init__(self, config: Config, weights: Weights, positions: int, slots: int = 1) -> None:
+    def __init__(self, config: Config, weights: Weights, positions: int, slots: int = 1, name: str = "") -> None:
+        """Lay out the weights; a `name` that says all about a model has later processes find its steps on disk."""
         self.config, self.positions, self.slots = config, positions, slots
         shape = (config.vocabulary, config.width)
         self.embedding: Matrix = weights.matrix("token_embd.weight", shape)
@@ -318,7 +318,9 @@ class Transformer:
         self.head_bias = weights.maybe_vector("output.bias", (config.vocabulary,))
         self.turns = rope.table(config.rope, positions) if config.rope.width else None
         self.local_turns = self.turns if config.local_rope is None else rope.table(config.local_rope, positions)
+        Tensor.arange(1)  # the table that counting reads is there before the first step is captured
         self._step = jit(self._compute)
+        self._steps: Any = Kept(self._step, self, f"{name} {positions} {slots}") if name else self._step
 
     def _compute(self, tokens: Tensor, start: Any, last: Any, first: Any = None) -> Tensor:
         """Logits of token number `last` of some that stand at positions from `start` on."""
@@ -368,7 +370,7 @@ class Transformer:
             part = list(tokens[done : done + size])
             at = Variable(f"start_{size}", 0, self.positions - size).bind(start + done)
             last = 0 if size == 1 else Variable(f"last_{size}", 0, size - 1).bind(len(part) - 1)
-            logits = self._step(Tensor(part + [0] * (size - len(part)), dtype="int32"), at, last, first)
+            logits = self._steps(Tensor(part + [0] * (size - len(part)), dtype="int32"), at, last, first)
             done += len(part)
         assert logits is not None
         return logits
@@ -382,7 +384,12 @@ class Transformer:
         return Variable(name, 0, (self.slots - 1) * self.positions).bind(slot * self.positions)
 
     def _chunk(self, count: int, start: int) -> int:
-        """The smallest chunk that takes all of `count` tokens, or else the largest; there has to be room for it."""
+        """The chunk that takes the next of `count` tokens; there has to be room for it.
+
+        It is the smallest that takes all of them if they fill half of it, and else the largest that they fill.
+        """
         fitting = [size for size in CHUNKS if start + size <= self.positions]
         enough = [size for size in fitting if size >= count]
-        return enough[-1] if enough else fitting[0]
+        if enough and 2 * count > enough[-1]:
+            return enough[-1]
+        return next(size for size in fitting if size <= count)

@@ -3,14 +3,44 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple, Protocol
 
 from gradlet.base.errors import FileFormatError
 from gradlet.io import blocks, gguf
 from gradlet.llm.config import Config
-from gradlet.nn.quantized import QuantizedWeight
+from gradlet.nn.quantized import Layout, QuantizedWeight
+from gradlet.tensor.function import jit
 from gradlet.tensor.tensor import Tensor
+
+
+class Raw(NamedTuple):
+    """A tensor as a file has it: elements or bytes of blocks, its shape, and the type of the blocks or None.
+
+    `heads` is the number of heads among whose rows those turned together are neighbours; 0 where nothing is to be done.
+    """
+
+    data: Tensor
+    shape: tuple[int, ...]
+    quantized: str | None
+    heads: int = 0
+
+    def tensor(self) -> Tensor:
+        """The tensor; quantised ones in float32."""
+        return self.in_order().tensor()
+
+    def in_order(self) -> gguf.Raw:
+        """With rows turned together half a head apart."""
+        return gguf.Raw(_apart(self.data, self.shape[0], self.heads), self.shape, self.quantized)
+
+
+def _apart(data: Tensor, rows: int, heads: int) -> Tensor:
+    """Data of rows, of which every head's even ones come first."""
+    if not heads:
+        return data
+    size = data.numel()
+    return data.reshape(heads, rows // heads // 2, 2, size // rows).permute(0, 2, 1, 3).reshape(size)
 
 
 class Matrix(Protocol):
@@ -76,10 +106,11 @@ class Weights:
         packs: whether quantised matrices may be laid out anew for fast products.
     """
 
-    def __init__(self, read: Callable[[str], gguf.Raw | None], where: str, packs: bool = True) -> None:
-        self._read, self._where, self._packs = read, where, packs
+    def __init__(self, read: Callable[[str], Raw | None], where: str, packs: bool = True) -> None:
+        self._read, self._where, self._packs = cache(read), where, packs
+        self._layouts: dict[Any, jit] = {}
 
-    def find(self, *names: str) -> gguf.Raw:
+    def find(self, *names: str) -> Raw:
         """The first of some names that the file has.
 
         Raises:
@@ -96,17 +127,34 @@ class Weights:
 
     def matrix(self, name: str, shape: tuple[int, int], *more: str) -> Matrix:
         """A matrix, whose shape is checked."""
-        return self.laid_out(self._shaped(name, shape, *more), shape)
+        return self._laid_out(self._shaped(name, shape, *more), shape)
 
-    def laid_out(self, raw: gguf.Raw, shape: tuple[int, int]) -> Matrix:
+    def _laid_out(self, raw: Raw, shape: tuple[int, int]) -> Matrix:
         """What a file has, in the form that products use."""
         if raw.quantized is None:
             return DenseMatrix(raw.tensor())
         if self._packs and raw.quantized in blocks.BLOCK_TYPES:
-            return QuantizedWeight.from_gguf_blocks(raw.data, raw.quantized, shape)
-        return BlockMatrix(raw.data, raw.quantized, shape)
+            return self._packed([raw], shape)
+        return BlockMatrix(raw.in_order().data, raw.quantized, shape)
 
-    def joined(self, parts: Mapping[str, int], inputs: int) -> gguf.Raw | None:
+    def _packed(self, raws: Sequence[Raw], shape: tuple[int, int]) -> QuantizedWeight:
+        """Quantised matrices, one below the other, as one laid out anew. Each sort of them is traced once."""
+        kind = raws[0].quantized
+        assert kind is not None
+        sort = kind, shape, tuple([(raw.shape, raw.heads) for raw in raws])
+        if sort not in self._layouts:
+            forms = [(raw.shape[0], raw.heads) for raw in raws]
+
+            def lay_out(parts: list[Tensor]) -> tuple[Any, ...]:
+                plain = [_apart(part, *form) for part, form in zip(parts, forms, strict=True)]
+                whole = plain[0] if len(plain) == 1 else Tensor.cat(*plain)
+                return tuple(QuantizedWeight.from_gguf_blocks(whole, kind, shape).layout())
+
+            self._layouts[sort] = jit(lay_out)
+        layout = self._layouts[sort]([raw.data for raw in raws])
+        return QuantizedWeight.from_layout(kind, shape, Layout(*layout))
+
+    def joined(self, parts: Mapping[str, int], inputs: int) -> Matrix | None:
         """Quantised matrices of one type, given by name and rows, as one below the other; None where they are not that.
 
         What reads the same values is then one matrix: there is less to look at in every step.
@@ -117,12 +165,12 @@ class Weights:
             return None
         for name, rows in parts.items():
             self._shaped(name, (rows, inputs))
-        return gguf.Raw(Tensor.cat(*[raw.data for raw in found]), (sum(parts.values()), inputs), found[0].quantized)
+        return self._packed(found, (sum(parts.values()), inputs))
 
     def experts(self, name: str, shape: tuple[int, int, int]) -> ExpertMatrices:
         """Matrices of experts, whose shape is checked."""
         raw = self._shaped(name, shape)
-        return ExpertMatrices(raw.data, raw.quantized, shape)
+        return ExpertMatrices(raw.in_order().data, raw.quantized, shape)
 
     def vector(self, name: str, shape: tuple[int, ...], *more: str) -> Tensor:
         """A tensor in float32, whose shape is checked."""
@@ -132,7 +180,7 @@ class Weights:
         """The same, or None where the file has no such tensor."""
         return self.vector(name, shape, *more) if any(map(self.has, (name, *more))) else None
 
-    def _shaped(self, name: str, shape: tuple[int, ...], *more: str) -> gguf.Raw:
+    def _shaped(self, name: str, shape: tuple[int, ...], *more: str) -> Raw:
         raw = self.find(name, *more)
         if tuple(raw.shape) != tuple(shape):
             raise FileFormatError(
@@ -147,20 +195,19 @@ def from_gguf(file: gguf.File, config: Config) -> Weights:
     Some families' queries and keys are written so that neighbouring features are turned together. Their rows are put
     where features half a head apart are: products of queries and keys stay the same, and lanes read neighbours.
     """
-    if not config.rope.pairs:
-        return Weights(file.get, file.path)
-    if config.rope.width != config.head_width:
+    if config.rope.pairs and config.rope.width != config.head_width:
         raise FileFormatError(f"{file.path}: {config.rope.width} of {config.head_width} features are turned, in pairs")
 
-    def read(name: str) -> gguf.Raw | None:
-        raw = file.get(name)
-        if raw is None or not re.fullmatch(r"blk\.\d+\.attn_[qk]\.(weight|bias)", name):
+    def read(name: str) -> Raw | None:
+        found = file.get(name)
+        if found is None:
+            return None
+        raw = Raw(*found)
+        if not config.rope.pairs or not re.fullmatch(r"blk\.\d+\.attn_[qk]\.(weight|bias)", name):
             return raw
-        heads = raw.shape[0] // config.head_width
         if raw.shape[0] % config.head_width or not raw.data.numel():
             raise FileFormatError(f"{file.path}: tensor {name!r} has {raw.shape[0]} rows, no multiple of a head's")
-        rows = raw.data.reshape(heads, config.head_width // 2, 2, raw.data.numel() // raw.shape[0])
-        return raw._replace(data=rows.permute(0, 2, 1, 3).reshape(raw.data.numel()))
+        return raw._replace(heads=raw.shape[0] // config.head_width)
 
     return Weights(read, file.path)
 
@@ -221,12 +268,12 @@ def from_hf(tensors: Mapping[str, Tensor], config: Config, where: str = "weights
             raise FileFormatError(f"{where}: {name!r} lacks experts; numbers {sorted(parts)} are there")
         named[name] = Tensor.stack(*[parts[number] for number in range(len(parts))]).realize()
 
-    def read(name: str) -> gguf.Raw | None:
+    def read(name: str) -> Raw | None:
         tensor = named.get(name)
         if tensor is None:
             return None
         shape: tuple[Any, ...] = tuple(tensor.shape)
-        return gguf.Raw(tensor.contiguous().reshape(tensor.numel()), shape, None)
+        return Raw(tensor.contiguous().reshape(tensor.numel()), shape, None)
 
     return Weights(read, where)
 

@@ -14,7 +14,7 @@ part in 65000 of the largest one in its block. More rows meet the expanded matri
 from __future__ import annotations
 
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError, DTypeError, ShapeError
@@ -29,6 +29,16 @@ EXPAND_ROWS: Final = 16
 NIBBLES: Final = 0x0F0F0F0F
 LARGEST: Final = 127 * 256  # of the integers that stand for a vector: two signed bytes
 SMALLEST: Final = 1e-30  # largest element of a block that still has all digits
+
+
+class Layout(NamedTuple):
+    """Where a matrix lies in memory: words of codes, and per block a scale, a minimum, and their integer factors."""
+
+    codes: list[Tensor]
+    scale: Tensor
+    minimum: Tensor | None
+    scales: Tensor | None
+    minima: Tensor | None
 
 
 class QuantizedWeight:
@@ -56,13 +66,8 @@ class QuantizedWeight:
             or min(shape) < 1
         ):
             raise ShapeError(f"QuantizedWeight: shape {shape!r} is not (rows, columns)")
-        self.type, self.shape = type, shape
-        self._kind = TYPES[type]
-        rows, columns = shape
-        self._lanes = lanes = _lanes_of(blocks.codes.device)
-        self._sides = 1 if self._kind.bits == 8 else 2  # rows that share a word
-        self._tiles = -(-rows // (self._sides * lanes))
-        self._blocks = columns // self._kind.group
+        self._measure(type, shape, blocks.codes.device)
+        rows, lanes = shape[0], self._lanes
         self._nested = self._blocks // blocks.scale.shape[1]  # blocks that share a scale of scales
 
         def interleave(values: Tensor | None) -> Tensor | None:
@@ -78,8 +83,31 @@ class QuantizedWeight:
         self._codes = self._pack(codes)
         Tensor.realize(*[t for t in (*self._codes, *self._parts()) if t is not None])
 
+    def _measure(self, type: str, shape: tuple[int, int], device: str) -> None:
+        """How a matrix is laid out."""
+        self.type, self.shape = type, shape
+        self._kind = TYPES[type]
+        self._lanes = _lanes_of(device)
+        self._sides = 1 if self._kind.bits == 8 else 2  # rows that share a word
+        self._tiles = -(-shape[0] // (self._sides * self._lanes))
+        self._blocks = shape[1] // self._kind.group
+
     def _parts(self) -> tuple[Tensor | None, ...]:
         return self._scale, self._minimum, self._scales, self._minima
+
+    def layout(self) -> Layout:
+        """Codes and factors as they lie in memory."""
+        assert self._scale is not None
+        return Layout(self._codes, self._scale, self._minimum, self._scales, self._minima)
+
+    @staticmethod
+    def from_layout(type: str, shape: tuple[int, int], layout: Layout) -> QuantizedWeight:
+        """The matrix of a type and shape that has such codes and factors."""
+        made = QuantizedWeight.__new__(QuantizedWeight)
+        made._measure(type, shape, layout.codes[0].device)
+        made._nested = made._blocks // layout.scale.shape[1]
+        made._codes, (made._scale, made._minimum, made._scales, made._minima) = list(layout.codes), layout[1:]
+        return made
 
     @staticmethod
     def from_gguf_blocks(raw: Tensor, type: str, shape: tuple[int, int]) -> QuantizedWeight:

@@ -1,4 +1,4 @@
-"""A call of a jitted function that is captured and then undone, so that what it captures can be written down."""
+"""What a call of a jitted function captures, to be written down: a call that is undone, or an earlier one."""
 
 from __future__ import annotations
 
@@ -43,3 +43,16 @@ def traced_apart(function: jit, args: tuple[Any, ...], kwargs: dict[str, Any]) -
                 "it before it is exported, or make them outside"
             )
     return traced.capture, arguments, guards
+
+
+def captured_before(
+    function: jit, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Capture, Arguments, Guards] | None:
+    """What calls with these arguments replay, None where there was none like it yet."""
+    execute.refuse_in_capture("looking at captures", "look at them outside")
+    with functions._one_at_a_time:
+        arguments = Arguments(args, kwargs)
+        functions._realize_all(arguments.tensors)
+        guards = Guards(*functions._roots_of(function.function))
+        capture = function.captures.get(function._key(arguments, guards))
+        return None if capture is None else (capture, arguments, guards)

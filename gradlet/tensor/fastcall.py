@@ -18,11 +18,12 @@ from gradlet.base import events, settings
 from gradlet.engine import execute
 from gradlet.engine.replay import GraphSegment, Runner
 from gradlet.graph.extents import HAS_LIMIT
-from gradlet.graph.node import UOp, mk, toposort
+from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import MOVEMENT, Op
-from gradlet.runtime.buffer import buffer_of, new_buffer_node, protected
+from gradlet.runtime.buffer import buffer_of, new_buffer_node
 from gradlet.tensor import random_state
 from gradlet.tensor.core import wrap
+from gradlet.tensor.elsewhere import Elsewhere
 from gradlet.tensor.guards import Guards, Held
 from gradlet.tensor.results import Intricate, Number
 from gradlet.tensor.tensor import Tensor
@@ -37,7 +38,6 @@ NOTHING_BOUND: Final[dict[str, int]] = {}
 # capture, so many bytes of it, and so many results of each: `x = step(x)` needs two.
 MOST_KEPT_BYTES: Final = 1 << 22
 MOST_KEPT: Final = 2
-MOST_HARMLESS: Final = 100_000
 # Whether reference counts say who else holds an object.
 _COUNTS: Final = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 
@@ -293,8 +293,7 @@ class FastCall:
         if not {*self._state_bases, *self._other_bases}.isdisjoint(self._bases):
             raise UnfitError  # what is closed over is an argument too
         self._targets = {node: buffer_of(node) for node in owners}
-        self._owners = set(owners.values())
-        self._harmless: set[int] = set()
+        self._elsewhere = Elsewhere(owners, owners.values())
         moved = self.capture.puts.moved
         for own in self._tracked:
             if own.path in moved or any(changing.state is own for changing in self._updates):
@@ -345,7 +344,7 @@ class FastCall:
                 return MISSED
             roots = self._roots()
             held = self._guards.look(*roots)
-            if held is None or (self._targets and self._is_seen_elsewhere()):
+            if held is None or self._elsewhere.is_seen():
                 return MISSED
             if bound or self._draws:
                 self._give_values(bound)
@@ -431,22 +430,6 @@ class FastCall:
                     words[word] = address
         self._uids, self._bases = uids, bases
         return True
-
-    def _is_seen_elsewhere(self) -> bool:
-        """Whether somebody but its tensor sees memory that is written."""
-        harmless, targets = self._harmless, self._targets
-        if not targets.keys().isdisjoint(protected()):
-            return True
-        for tensor in Tensor.all_live():
-            node = tensor.uop
-            if node.uid in harmless or id(tensor) in self._owners:
-                continue
-            if any(n in targets for n in toposort((node,))):
-                return True
-            if len(harmless) >= MOST_HARMLESS:
-                harmless.clear()
-            harmless.add(node.uid)
-        return False
 
     def _give_values(self, bound: dict[str, int]) -> None:
         values = random_state.rebased(self.capture.program.values, self.capture.draw_start)
