@@ -2,12 +2,15 @@
 
 What was captured holds for sizes and types of the inputs, and for the data of those whose numbers decided something (a
 shape, the rate of a signal, a condition). Models that look at what a device computed are walked at every call.
+Arrays of a call like an earlier one are copied to where its inputs lay: no tensor is made for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+
+import numpy as np
 
 from gradlet.base.errors import JitError
 from gradlet.onnx.values import Array, Value
@@ -27,18 +30,95 @@ class Replays:
     def __init__(self, walk: Walk) -> None:
         self.walk = walk
         self._plans: dict[Any, _Plan] = {}
+        self._placed: dict[Any, _Placed] = {}
+
+    def again(self, given: Mapping[str, Any]) -> list[Any] | None:
+        """The outputs for arrays like those of an earlier call, or None: nothing was done."""
+        if not self._placed:
+            return None
+        try:
+            placed = self._placed.get(tuple([(name, a.shape, a.dtype, a.__class__) for name, a in given.items()]))
+        except AttributeError:  # no array
+            return None
+        return None if placed is None else placed.results(given)
+
+    def place(self, given: Mapping[str, Any], names: Sequence[str], inputs: Sequence[Any], found: list[Any]) -> None:
+        """Let the next call with arrays like these be short. `found`: the results of the replay of this one."""
+        present = [(name, value) for name, value in zip(names, inputs) if value is not None]
+        if len(present) != len(given):
+            return
+        for name, value in present:
+            array = given.get(name)
+            if array.__class__ is not np.ndarray or array.dtype.name != value.needed().dtype.name:
+                return
+            if not array.dtype.isnative or not value.needed().device.startswith("CPU"):
+                return
+        plan = self._plans[_signature(inputs)]
+        key = tuple([(name, a.shape, a.dtype, a.__class__) for name, a in given.items()])
+        if plan.captures and key not in self._placed and not _shows(found, [value for _, value in present]):
+            while len(self._placed) >= MOST_CAPTURES:
+                del self._placed[next(iter(self._placed))]
+            self._placed[key] = _Placed(plan, list(inputs), [n if v is not None else "" for n, v in zip(names, inputs)])
 
     def results(self, inputs: list[Any]) -> list[Any] | None:
         """The outputs as tensors that are computed, or None where this call should be walked."""
         if not all(v is None or (isinstance(v, Value) and not v.is_text) for v in inputs):
             return None
-        signature = tuple(None if v is None else (v.elem, v.shape, v.on_host) for v in inputs)
+        signature = _signature(inputs)
         plan = self._plans.get(signature)
         if plan is None:
             if len(self._plans) >= MOST_SIGNATURES:
                 del self._plans[next(iter(self._plans))]
             plan = self._plans[signature] = _Plan(self.walk)
         return plan.results(inputs)
+
+
+def _signature(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(None if v is None else (v.elem, v.shape, v.on_host) for v in inputs)
+
+
+def _shows(results: Sequence[Tensor], inputs: Sequence[Value]) -> bool:
+    """Whether a result is a view of an input, which the next call must not overwrite."""
+    memory = {_bottom(value.needed()) for value in inputs}
+    return any(_bottom(result) in memory for result in results)
+
+
+def _bottom(tensor: Tensor) -> Any:
+    node = tensor.uop
+    while node.src:
+        node = node.src[0]
+    return node
+
+
+class _Placed:
+    """Inputs of certain names, sizes and types, in memory that each call fills."""
+
+    def __init__(self, plan: _Plan, inputs: list[Any], names: list[str]) -> None:
+        self.plan = plan
+        self.names = [name for name in names if name]
+        self.arrays = [np.zeros(value.shape, value.array().dtype) for value in inputs if value is not None]
+        self.tensors = [Tensor(array, value.needed().device, copy=False) for array, value in
+                        zip(self.arrays, [v for v in inputs if v is not None])]  # fmt: skip
+        self.numbers = [(i, names[i]) for i in sorted(plan.reads)]  # inputs whose data is part of what was captured
+        self._free = [True]  # empty while a call uses the memory
+
+    def results(self, given: Mapping[str, Any]) -> list[Any] | None:
+        """The outputs, or None where another thread is at it or other numbers decide."""
+        try:
+            self._free.pop()
+        except IndexError:
+            return None
+        try:
+            if self.plan.walked or len(self.numbers) != len(self.plan.reads):
+                return None
+            captured = self.plan.captures.get(tuple([(i, given[name].tobytes()) for i, name in self.numbers]))
+            if captured is None:
+                return None
+            for name, array in zip(self.names, self.arrays):
+                array[...] = given[name]
+            return self.plan.replay(captured, self.tensors)
+        finally:
+            self._free.append(True)
 
 
 class _Plan:
@@ -67,8 +147,12 @@ class _Plan:
             if len(self.captures) >= MOST_CAPTURES:
                 del self.captures[next(iter(self.captures))]
             captured = self.captures[key] = jit(_function(_Capture(self.walk, inputs, self.reads)))
+        return self.replay(captured, [v.needed() for v in inputs if v is not None])
+
+    def replay(self, captured: Callable[..., Any], tensors: Sequence[Tensor]) -> list[Any] | None:
+        """The outputs of a captured walk; None, from now on, where it cannot be replayed."""
         try:
-            found: list[Any] | None = captured(*[v.needed() for v in inputs if v is not None])
+            found: list[Any] | None = captured(*tensors)
         except JitError:
             found = None
         if found is None:

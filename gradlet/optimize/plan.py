@@ -11,7 +11,7 @@ from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import Op
 from gradlet.ops.opt import AccumulateDetail, Opt, OptKind, StageDetail, Tail
 from gradlet.optimize.actions.pieces import Piece, pieces
-from gradlet.optimize.actions.repeats import may_repeat
+from gradlet.optimize.actions.repeats import may_repeat, overwrites_what_it_reads
 from gradlet.optimize.analysis import (
     Access,
     Affine,
@@ -123,7 +123,7 @@ class Plan:
     def tail(self, loop: UOp, amount: int, apart: Tail = Tail.MASK) -> Tail:
         """How to cut a range into blocks of `amount`: exactly, with an overlapping last block, or as the rest allows.
 
-        `apart` is for kernels that add to what they have written: nothing may be done twice there.
+        `apart` is for kernels that read what they have written: nothing may be done twice there.
         """
         tail = self._tail(loop, amount, apart)
         if tail not in (Tail.EXACT, Tail.SHIFT):
@@ -140,7 +140,9 @@ class Plan:
             return Tail.MASK
         if self._adds_up:
             return apart
-        return Tail.SHIFT if self._may_repeat else Tail.MASK
+        if self._may_repeat:
+            return Tail.SHIFT
+        return apart if self.facts.reduces and overwrites_what_it_reads(self.facts) else Tail.MASK
 
     def _split(self, kind: OptKind, number: int, size: int, amount: int, tail: Tail, fixed: bool = True) -> int:
         """Record a split; returns the number of the inner range. A size that is not fixed leaves an outer one."""

@@ -119,6 +119,8 @@ def from_array(value: Any, dtype: DType | None) -> HostData:
     """
     import numpy as np
 
+    if value.__class__ is np.ndarray and (plain := _PLAIN.get(value.dtype)) is not None and dtype in (None, plain):
+        return HostData(np.ascontiguousarray(value).reshape(-1), plain, value.shape)
     if isinstance(value, np.ma.MaskedArray):
         raise DTypeError("a masked array would lose its mask; choose what stands in masked places with .filled(value)")
     try:
@@ -138,8 +140,14 @@ def from_array(value: Any, dtype: DType | None) -> HostData:
         found = found.astype(found.dtype.newbyteorder("="))
     if dtype is not None and dtype is not own and all(numpy_name(d) == d.name for d in (own, dtype)):
         found, own = np.asarray(found).astype(dtype.name), dtype
+    elif dtype in (None, own) and numpy_name(own) == own.name:
+        _PLAIN[np.dtype(own.name)] = own
     shape = found.shape
     return HostData(np.ascontiguousarray(found).reshape(-1), own, tuple(shape))
+
+
+# Types of numpy whose arrays become tensors as they are, as far as they have been met.
+_PLAIN: Final[dict[Any, DType]] = {}
 
 
 def numpy_name(dtype: DType) -> str:

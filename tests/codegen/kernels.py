@@ -258,6 +258,17 @@ def matmul_bias_relu(m: int = 12, n: int = 64, k: int = 7) -> Kernel:
     return Kernel(b.sink("matmul_bias_relu"), [empty(m, n), a, c, d], {0: np.maximum(a @ c + d, 0)})
 
 
+def matmul_onto(m: int = 11, n: int = 32, k: int = 7) -> Kernel:
+    """A product added in place."""
+    b = Builder()
+    out, x, y = b.param(0, m * n), b.param(1, m * k), b.param(2, k * n)
+    i, j, l = b.range(m), b.range(n), b.reduce_range(k)
+    total = b.reduce(Op.ADD, b.load(x, i * k + l) * b.load(y, l * n + j), l)
+    b.store(out, i * n + j, total + b.load(out, i * n + j))
+    a, c, d = random(m, k), random(k, n, seed=1), random(m, n, seed=2)
+    return Kernel(b.sink("matmul_onto"), [d.copy(), a, c], {0: a @ c + d})
+
+
 def batched_matmul(batch: int = 3, m: int = 10, n: int = 20, k: int = 9) -> Kernel:
     b = Builder()
     out, x, y = b.param(0, batch * m * n), b.param(1, batch * m * k), b.param(2, batch * k * n)
@@ -535,7 +546,7 @@ ALL: Sequence[Callable[[], Kernel]] = (
     matmul, lambda: matmul(trans_a=True), lambda: matmul(trans_b=True), lambda: matmul(trans_a=True, trans_b=True),
     lambda: matmul(30, 64, 8), lambda: matmul(12, 9, 48, False, True), lambda: matmul(1, 77, 40),
     lambda: matmul(33, 1, 50), lambda: matmul(13, 7, 3), lambda: matmul(6, 77, 10), matmul_bias_relu,
-    batched_matmul, conv2d, lambda: conv2d(pad=0, stride=2), lambda: conv2d(1, 2, 4, 18, 3, 1),
+    matmul_onto, batched_matmul, conv2d, lambda: conv2d(pad=0, stride=2), lambda: conv2d(1, 2, 4, 18, 3, 1),
     lambda: conv2d(1, 9, 8, 5, 1, 0), gather, scatter_add, ordered_total, argmax, two_outputs, half_sum, bools,
     symbolic, prefix_sums, iota_float, nested_guarded_sum, special_functions, running_sum,
     lambda: running_sum(9, 70, True), lambda: running_sum(1, 33), recurrence, in_descending_order, table_of_few,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,81 @@ def test_what_depends_on_data_is_walked_at_every_call() -> None:
     for _ in range(3):
         for data in ([1, 0, 2, 0], [0, 0, 0, 0], [1, 1, 1, 1]):
             assert runner(x=np.array(data, np.float32))["y"].tolist() == [list(np.nonzero(data)[0])]
+
+
+def test_arrays_like_those_of_an_earlier_call_make_no_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Add", ["h", "b"], ["y"])]
+    w = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
+    runner = OnnxRunner(model(nodes, {"x": (FLOAT, ["n", 3]), "b": (FLOAT, [])}, ["y"], {"w": w}))
+    random = np.random.default_rng(1)
+
+    def fresh(rows: int) -> dict[str, Any]:
+        return {"x": random.standard_normal((rows, 3)).astype(np.float32), "b": np.array(rows, np.float32)}
+
+    for rows in (4, 4, 7, 7):  # walked and captured
+        runner(fresh(rows))
+    made = 0
+
+    def noticed(self: OnnxRunner, given: Any) -> Any:
+        nonlocal made
+        made += 1
+        return inputs(self, given)
+
+    inputs = OnnxRunner._inputs
+    monkeypatch.setattr(OnnxRunner, "_inputs", noticed)
+    kept = []
+    for rows in (4, 7, 4, 4, 7, 7, 4):
+        given = fresh(rows)
+        if rows == 7:
+            given["x"] = given["x"][::-1]  # not in order in memory
+        kept.append((runner(given)["y"], given["x"] @ w + rows))
+    assert made == 0
+    for result, expected in kept:  # each has its own values
+        np.testing.assert_allclose(result.numpy(), expected, rtol=1e-5, atol=1e-5)
+    # Another order of names, lists, tensors, other types: as ever.
+    given = fresh(4)
+    expected = given["x"] @ w + 4
+    lists, tensors = {n: a.tolist() for n, a in given.items()}, {n: Tensor(a) for n, a in given.items()}
+    for same in (dict(reversed(given.items())), lists, tensors):
+        np.testing.assert_allclose(runner(same)["y"].numpy(), expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ArgumentError, match="float"):
+        runner({"x": given["x"].astype(np.float64), "b": given["b"]})
+    with pytest.raises(ArgumentError, match="missing"):
+        runner({"x": given["x"]})
+
+
+def test_a_result_that_is_an_input_stays_what_it_was() -> None:
+    nodes = [helper.make_node("Transpose", ["x"], ["y"]), helper.make_node("Neg", ["x"], ["z"])]
+    runner = OnnxRunner(model(nodes, {"x": (FLOAT, [2, 3])}, ["y", "z"]))
+    kept = []
+    for n in range(6):
+        x = np.full((2, 3), n, np.float32)
+        kept.append(runner(x=x))
+        x += 100
+    for n, results in enumerate(kept):
+        assert results["y"].tolist() == [[n, n]] * 3 and results["z"].tolist() == [[-n] * 3] * 2
+
+
+def test_threads_share_a_runner() -> None:
+    nodes = [helper.make_node("Exp", ["x"], ["h"]), helper.make_node("Sub", ["h", "x"], ["y"])]
+    runner = OnnxRunner(model(nodes, {"x": (FLOAT, [64])}, ["y"]))
+    x = np.linspace(-1, 1, 64, dtype=np.float32)
+    for _ in range(3):
+        runner(x=x)
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for n in range(50):
+            own = x * np.float32(number + n / 64)
+            if not np.allclose(runner(x=own)["y"].numpy(), np.exp(own) - own, rtol=1e-5, atol=1e-6):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 def test_the_backend_of_the_package_onnx() -> None:
