@@ -51,27 +51,42 @@ class Acyclic:
         """Whether `merge` would merge them."""
         return self._between(*self._in_order(first, second)) is not None
 
-    def between(self, first: int, second: int) -> list[int]:
-        """Kernels that need one of the two and that the other one needs, in order; none when there are too many."""
+    def between(self, first: int, second: int, most: int) -> list[int]:
+        """Kernels that need one of the two and that the other one needs, in order; none if there are more than `most`.
+
+        What the upper one needs and what needs the lower one is looked at in turn, until one of the two is complete.
+        """
         low, high = self._in_order(first, second)
-        position, limit = self.position, self.position[high]
-        found = [n for n in self.after[low] if position[n] < limit]
-        seen = set(found)
-        for node in found:
-            for following in self.after[node]:
-                if following not in seen and position[following] < limit:
-                    seen.add(following)
-                    found.append(following)
-            if len(found) > LIMIT // 2:
+        position, after, before = self.position, self.after, self.before
+        bottom, top = position[low], position[high]
+        upward = [n for n in after[low] if position[n] < top]
+        downward = [n for n in before[high] if position[n] > bottom]
+        above, below = set(upward), set(downward)
+        both = len(above & below)
+        done = 0
+        while done < len(upward) and done < len(downward):
+            if both > most or done > LIMIT // 2:
                 return []
-        leads = {high: None}
-        pending = [high]
-        for node in pending:
-            for needed in self.before[node]:
-                if needed in seen and needed not in leads:
-                    leads[needed] = None
-                    pending.append(needed)
-        return sorted(pending[1:], key=position.__getitem__)
+            for following in after[upward[done]]:
+                if following not in above and position[following] < top:
+                    above.add(following)
+                    upward.append(following)
+                    both += following in below
+            for needed in before[downward[done]]:
+                if needed not in below and position[needed] > bottom:
+                    below.add(needed)
+                    downward.append(needed)
+                    both += needed in above
+            done += 1
+        found: dict[int, None] = {}
+        whole = done == len(upward)
+        edges, end = (after, high) if whole else (before, low)
+        for node in sorted(upward if whole else downward, key=position.__getitem__, reverse=whole):
+            if end in edges[node] or not found.keys().isdisjoint(edges[node]):
+                found[node] = None
+                if len(found) > most:
+                    return []
+        return sorted(found, key=position.__getitem__)
 
     def _in_order(self, first: int, second: int) -> tuple[int, int]:
         return (first, second) if self.position[first] < self.position[second] else (second, first)

@@ -18,6 +18,7 @@ from gradlet.graph.node import UOp
 from gradlet.schedule.acyclic import Acyclic
 from gradlet.schedule.cells import Cell, make_cells
 from gradlet.schedule.chains import Views
+from gradlet.schedule.gains import Sums, is_impossible, least_price, sums_of, sums_of_both
 from gradlet.schedule.partition import Group
 from gradlet.schedule.price import IMPOSSIBLE, Pricer, Verdict
 from gradlet.schedule.recompute import recompute
@@ -82,6 +83,8 @@ class Kernel:
         self._verdict = verdict
 
 
+# The gain of a merge, negative, and whether it is priced: else it is the most that it could be. Then the two kernels.
+Entry = tuple[int, bool, int, int, Pair]
 # Kernels between two others are small when a merge of those gains this many times what they take.
 SMALL_BETWEEN: Final = 4
 MAX_BETWEEN: Final = 2
@@ -137,13 +140,17 @@ class Search:
         self.shapes: dict[object, int] = {}
         self.kernel_at: dict[tuple[int, int], Kernel] = {}  # by shape and layer
         self.gains: dict[Pair, int] = {}
+        self.most: dict[Pair, int] = {}  # what a merge gains at most
+        self.sums: list[Sums | None] = []
         self.made: dict[Pair, Made] = {}
         self.copies: dict[object, list[Made] | None] = {}
+        self.dropped: dict[object, bool] = {}  # what `recompute` has tried, and whether it was cheaper
         self.nests: dict[int, list[int]] = {}
-        self.heap: list[tuple[int, int, int, Pair]] = []
+        self.heap: list[Entry] = []
         self.owner = list(range(count))
         self.cells_beside: dict[int, list[int]] = {}
         self.kernels = [Kernel([cell], self.price) for cell in self.cells]
+        self.sums = [None] * count
         self.siblings = self.find_siblings()
         known: dict[int, Made] = {}
         for number, kernel in enumerate(self.kernels):
@@ -196,9 +203,20 @@ class Search:
             self.merge_all()
 
     def merge_all(self) -> None:
-        """Make the merges on the heap, best first."""
-        while self.heap:
-            _, first, second, pair = heapq.heappop(self.heap)
+        """Make the merges on the heap, best first. One is priced when it is first by what it gains at most."""
+        heap = self.heap
+        while heap:
+            entry = heapq.heappop(heap)
+            while not entry[1]:
+                _, _, first, second, pair = entry
+                gain = self.gain(first, second, pair) if self.is_still(first, second, pair) else 0
+                if gain >= MIN_GAIN:
+                    entry = heapq.heappushpop(heap, (-gain, True, first, second, pair))
+                elif heap:
+                    entry = heapq.heappop(heap)
+                else:
+                    return
+            _, _, first, second, pair = entry
             if self.merge(first, second, pair):
                 for other in self.neighbours(first):
                     self.propose(first, other)
@@ -230,15 +248,20 @@ class Search:
             found = self.pricers[device] = Pricer(self.steps, self.target_of(device))
         return found
 
-    def stored_cells(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Cells whose value somebody outside needs."""
+    def stored_cells(self, cells: Sequence[Cell], chosen: Sequence[Cell] | None = None) -> list[Cell]:
+        """Cells whose value somebody outside needs. `chosen`: the only ones of them where that can be."""
         numbers = {c.number for c in cells}
-        return [
-            c
-            for c in cells
-            if c.root in self.steps.forced
-            or (c.number not in self.copied and any(u not in numbers or u in self.copied for u in self.users[c.number]))
-        ]
+        forced, copied, users = self.steps.forced, self.copied, self.users
+        stored: list[Cell] = []
+        for cell in cells if chosen is None else chosen:
+            if cell.root in forced:
+                stored.append(cell)
+            elif cell.number not in copied:
+                for user in users[cell.number]:
+                    if user not in numbers or user in copied:
+                        stored.append(cell)
+                        break
+        return stored
 
     def joined(self, parts: Sequence[Cell]) -> tuple[list[Cell], list[Cell], Verdict]:
         """These cells as one kernel."""
@@ -248,7 +271,10 @@ class Search:
 
     def make(self, first: int, second: int) -> Made:
         """What merging two kernels would give."""
-        cells, stored, verdict = self.joined([*self.kernels[first].cells, *self.kernels[second].cells])
+        a, b = self.kernels[first], self.kernels[second]
+        cells = in_order([*a.cells, *b.cells])
+        stored = self.stored_cells(cells, in_order([*a.stored, *b.stored]))
+        verdict = self.price(cells, stored)
         return Made(verdict.price, positions(stored, cells), verdict, (first, second))
 
     def take(self, number: int, cells: list[Cell], stored: Sequence[Cell], verdict: Verdict) -> None:
@@ -265,18 +291,59 @@ class Search:
         if first > second:
             first, second = second, first
         a, b = self.kernels[first], self.kernels[second]
+        if not (a.alive and b.alive):
+            return
         pair = (a.shape, b.shape, b.layer - a.layer)
         gain = self.gains.get(pair)
+        priced = gain is not None
+        if gain is None:
+            gain = self.most.get(pair)
         if gain is None:
             gain = 0
             if self.steps.devices[a.cells[0].root] == self.steps.devices[b.cells[0].root] and not self.apart(a, b):
-                made = self.make(first, second)
-                gain = a.price + b.price - made.price
-                if gain >= MIN_GAIN:
-                    self.made[pair] = made
-            self.gains[pair] = gain
+                gain = self.most_gain(first, second)
+            self.most[pair] = gain
         if gain >= MIN_GAIN:
-            heapq.heappush(self.heap, (-gain, first, second, pair))
+            heapq.heappush(self.heap, (-gain, priced, first, second, pair))
+
+    def most_gain(self, first: int, second: int) -> int:
+        """What merging two kernels gains at most."""
+        owner, copied, users, forced = self.owner, self.copied, self.users, self.steps.forced
+
+        def stays(cell: Cell) -> bool:
+            if cell.root in forced:
+                return True
+            return any(u in copied or (owner[u] != first and owner[u] != second) for u in users[cell.number])
+
+        a, b = self.kernels[first], self.kernels[second]
+        pricer = self.pricer(self.steps.devices[a.cells[0].root])
+        one, other = self.sums_at(first), self.sums_at(second)
+        if is_impossible(one, other, stays, pricer):
+            return 0
+        return a.price + b.price - least_price(one, other, stays, pricer)
+
+    def sums_at(self, number: int) -> Sums:
+        """The sums of a kernel as it is now."""
+        kernel, found = self.kernels[number], self.sums[number]
+        if found is None or found.cells is not kernel.cells:
+            pricer = self.pricer(self.steps.devices[kernel.cells[0].root])
+            found = self.sums[number] = sums_of(kernel.cells, kernel.stored, self.copied, pricer)
+        return found
+
+    def gain(self, first: int, second: int, pair: Pair) -> int:
+        """What merging two kernels gains, by the price of what it gives."""
+        gain = self.gains.get(pair)
+        if gain is None:
+            made = self.make(first, second)
+            gain = self.gains[pair] = self.kernels[first].price + self.kernels[second].price - made.price
+            if gain >= MIN_GAIN:
+                self.made[pair] = made
+        return gain
+
+    def is_still(self, first: int, second: int, pair: Pair) -> bool:
+        """Whether two kernels are what they were when their merge was proposed."""
+        a, b = self.kernels[first], self.kernels[second]
+        return a.alive and b.alive and a.shape == pair[0] and b.shape == pair[1]
 
     def apart(self, a: Kernel, b: Kernel) -> bool:
         """Whether one of two kernels runs once, and the other one at every call."""
@@ -285,7 +352,7 @@ class Search:
     def merge(self, first: int, second: int, pair: Pair) -> bool:
         """Merge `second` into `first`, unless they have changed or a cycle forbids it."""
         a, b = self.kernels[first], self.kernels[second]
-        if not (a.alive and b.alive) or (a.shape, b.shape) != pair[:2]:
+        if not self.is_still(first, second, pair):
             return False
         if not self.graph.merge(first, second):
             self.merge_around(first, second, self.gains[pair])
@@ -297,7 +364,12 @@ class Search:
         work = self.steps.work
         work.merges += 1
         work.replayed += made.of != (first, second)
-        a.become(in_order([*a.cells, *b.cells]), made, made.verdict if made.of == (first, second) else None)
+        one, other = self.sums_at(first), self.sums_at(second)
+        cells = in_order([*a.cells, *b.cells])
+        a.become(cells, made, made.verdict if made.of == (first, second) else None)
+        if len(cells) == len(one.cells) + len(other.cells):
+            pricer = self.pricer(self.steps.devices[cells[0].root])
+            self.sums[first] = sums_of_both(one, other, cells, a.stored, pricer)
         if made.shape < 0:
             made.shape = self.shape_of(a.cells)
         self.register(first, made.shape)
@@ -306,8 +378,8 @@ class Search:
     def merge_around(self, first: int, second: int, gain: int) -> None:
         """Merge two kernels with the few small ones between them: a reduce, the root of it, what uses the root."""
         launch = self.pricer(self.steps.devices[self.kernels[first].cells[0].root]).launch
-        between = self.graph.between(first, second) if gain >= SMALL_BETWEEN * launch else []
-        if not 0 < len(between) <= MAX_BETWEEN:
+        between = self.graph.between(first, second, MAX_BETWEEN) if gain >= SMALL_BETWEEN * launch else []
+        if not between:
             return
         if sum(self.kernels[n].price for n in between) * SMALL_BETWEEN > gain:
             return

@@ -85,6 +85,7 @@ class Pricer:
         self.target = target
         self.launch = target.launch_ps
         self._turned: dict[UOp, bool] = {}
+        self._lanes: dict[UOp, int | None] = {}
         self._askew: dict[tuple[int, int], tuple[frozenset[UOp], bool]] = {}
         self.readers: dict[object, frozenset[object]] = {w: frozenset(r) for w, r in steps.before.items()}
 
@@ -143,11 +144,19 @@ class Pricer:
         """Whether all that is read of some size lies in memory along the innermost loop of a result: nothing turns."""
         for cell in cells:
             for read in cell.reads:
-                if read.source not in inside and read.bytes >= SMALL_RESULT:
-                    last = self.steps.axes.dims(read.source)[-1:]
-                    if not last or not last[0] or last[0][-1][0] != lane:
+                if read.bytes >= SMALL_RESULT and read.source not in inside:
+                    last = self.lane_of(read.source)
+                    if last is None or last != lane:
                         return False
         return True
+
+    def lane_of(self, source: UOp) -> int | None:
+        """The loop along which a value lies in memory."""
+        found = self._lanes.get(source, -1)
+        if found == -1:
+            last = self.steps.axes.dims(source)[-1:]
+            found = self._lanes[source] = last[0][-1][0] if last and last[0] else None
+        return found
 
     def _forbidden(self, cells: Sequence[Cell], stored: Sequence[Cell], makers: Mapping[UOp, Cell]) -> Reason | None:
         """What no price can buy: too large, special steps, two contractions, hazards. `makers`: the cells by root."""
@@ -176,10 +185,10 @@ class Pricer:
         if cut:  # it gave cores work
             return Reason.CUT_REDUCTION
         large = [c for c in stored if c.out_bytes >= SMALL_RESULT]
-        if len(large) > 1 and _are_transposed(large):
+        if len(large) > 1 and are_transposed(large):
             return Reason.TRANSPOSED
         if reduces:
-            copies = [c for c in large if self._is_turned(c)]
+            copies = [c for c in large if self.is_turned(c)]
             if copies and not all(self._is_read_in_order(cells, makers, c.lane) for c in copies):
                 return Reason.TURNED
         if long and len(large) > 1 and _are_pooled(large):  # lanes along an image's rows
@@ -205,7 +214,8 @@ class Pricer:
                 return Reason.OUT_OF_STEP
         return None
 
-    def _is_turned(self, cell: Cell) -> bool:
+    def is_turned(self, cell: Cell) -> bool:
+        """Whether a large result is a copy in another order of memory."""
         found = self._turned.get(cell.root)
         if found is None:
             found = self._turned[cell.root] = turned(cell) is not None
@@ -406,7 +416,7 @@ def _passes(
     return sum(nests.values())
 
 
-def _are_transposed(large: Sequence[Cell]) -> bool:
+def are_transposed(large: Sequence[Cell]) -> bool:
     """Whether two large results share their loops and are contiguous along different ones."""
     kinds = list({(c.lane, c.kept) for c in large})
     return any(

@@ -20,7 +20,7 @@ MAX_READERS: Final = 4
 
 def recompute(search: Search) -> bool:
     """Try it for every kernel; whether any changed."""
-    known: dict[object, bool] = {}
+    known = search.dropped
     changed = False
     for number, kernel in enumerate(search.kernels):
         if not kernel.alive:

@@ -86,6 +86,7 @@ class Repeats:
             taken += run.period
         self.layers = number_layers(runs, references, stations)
         add_users(references)
+        adopt(stations, self.layers, references, bodies)
         self.classes = [
             self._class(number, body, references[number], stations) for number, body in enumerate(bodies)
         ]  # fmt: skip
@@ -188,6 +189,41 @@ def add_users(references: Sequence[list[Reference]]) -> None:
         for cell, kind in dict.fromkeys(seen):
             if kind < FIRST_MET and cell != number:
                 references[cell].append((number, -1 - kind))
+
+
+def adopt(
+    stations: list[int], layers: list[int], references: Sequence[Sequence[Reference]], bodies: Sequence[int]
+) -> None:
+    """Give cells outside all runs a place in the layer that alone has to do with them.
+
+    Copies of weights, say, stand together before all layers, and sums of their gradients after them. What is at one
+    reference of a cell in one layer is at the same reference of that cell in the others, so equal ones share a place.
+    """
+    places: dict[object, int] = {}
+    free = max(stations, default=-1) + 1
+    taken = {(station, layers[cell]) for cell, station in enumerate(stations) if station >= 0}
+    at: dict[int, int | None] = {}  # of cells without a place: the layer that has to do with them, None for several
+    wave = [cell for cell, station in enumerate(stations) if station >= 0]
+    while wave:
+        met: dict[int, tuple[int, int]] = {}
+        for cell in wave:
+            layer = layers[cell]
+            for position, (other, _) in enumerate(references[cell]):
+                if stations[other] < 0:
+                    if at.setdefault(other, layer) != layer:
+                        at[other] = None
+                    met.setdefault(other, (stations[cell], position))
+        wave = []
+        for other, seen in sorted(met.items()):
+            layer_of = at[other]
+            if layer_of is None:
+                continue
+            place = places.setdefault((*seen, bodies[other]), free)
+            free += place == free
+            if (place, layer_of) not in taken:
+                taken.add((place, layer_of))
+                stations[other], layers[other] = place, layer_of
+                wave.append(other)
 
 
 def find_runs(names: Sequence[int]) -> list[Run]:

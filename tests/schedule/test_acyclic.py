@@ -62,6 +62,21 @@ def test_a_cycle_from_the_start_is_an_error() -> None:
 
 def test_between() -> None:
     graph = Acyclic(7, [(0, 1), (1, 2), (0, 3), (3, 2), (0, 4), (5, 2), (2, 6)])
-    assert set(graph.between(0, 2)) == set(graph.between(2, 0)) == {1, 3}
-    assert graph.between(0, 1) == graph.between(4, 5) == []
-    assert [graph.merge(0, n) for n in (*graph.between(0, 2), 2)] == [True, True, True]
+    assert set(graph.between(0, 2, 2)) == set(graph.between(2, 0, 3)) == {1, 3}
+    assert graph.between(0, 1, 2) == graph.between(4, 5, 2) == graph.between(0, 2, 1) == []
+    assert [graph.merge(0, n) for n in (*graph.between(0, 2, 2), 2)] == [True, True, True]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_between_random_kernels(seed: int) -> None:
+    rng = random.Random(seed)
+    count = 14
+    edges = {(a, b) for a in range(count) for b in range(a + 1, count) if rng.random() < 0.15}
+    graph = Acyclic(count, sorted(edges))
+    for _ in range(30):
+        a, b = sorted(rng.sample(range(count), 2), key=graph.position.__getitem__)
+        expected = [n for n in range(count) if n not in (a, b) and reaches(edges, a, n) and reaches(edges, n, b)]
+        most = rng.randrange(4)
+        found = graph.between(*rng.sample([a, b], 2), most)
+        assert sorted(found) == (expected if len(expected) <= most else [])
+        assert found == sorted(found, key=graph.position.__getitem__)

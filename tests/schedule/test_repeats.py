@@ -17,7 +17,7 @@ from gradlet.schedule.context import Context, sink
 from gradlet.schedule.fuse import Search
 from gradlet.schedule.launches import LaunchSearch
 from gradlet.schedule.price import IMPOSSIBLE
-from gradlet.schedule.repeats import Repeats, Run, find_runs, number_layers
+from gradlet.schedule.repeats import Repeats, Run, adopt, find_runs, number_layers
 from gradlet.schedule.steps import Steps, Work
 from gradlet.target.target import NVPTX, Target
 from tests.schedule.helpers import (
@@ -271,6 +271,21 @@ def test_layers_run_backwards_where_references_do() -> None:
         references[8 + turn] = [(5 - 2 * turn, 0)]
     found = number_layers([Run(0, 6, 1), Run(8, 11, 1)], references, [0] * 6 + [-1, -1] + [1] * 3)
     assert found == [0, 1, 2, 3, 4, 5, 0, 0, 5, 3, 1]
+
+
+def test_cells_outside_runs_join_the_layer_that_reads_them() -> None:
+    # A copy of a weight for each of three layers, a value that all three share, and layers of one cell.
+    bodies = [5, 5, 5, 6, 7, 7, 7]
+    stations, layers = [-1, -1, -1, -1, 0, 0, 0], [0, 0, 0, 0, 0, 1, 2]
+    references: list[list[tuple[int, int]]] = [[], [], [], [], [(2, 0), (3, 0)], [(1, 0), (3, 0)], [(0, 0), (3, 0)]]
+    adopt(stations, layers, references, bodies)
+    assert stations == [1, 1, 1, -1, 0, 0, 0] and layers == [2, 1, 0, 0, 0, 1, 2]
+    # One that does something else has a place of its own; what only a copy reads follows it.
+    bodies = [4, 5, 8, 5, 7, 7]
+    stations, layers = [-1, -1, -1, -1, 0, 0], [0, 0, 0, 0, 3, 4]
+    references = [[], [(0, 0)], [], [(2, 0)], [(1, 0)], [(3, 0)]]
+    adopt(stations, layers, references, bodies)
+    assert stations == [2, 1, 3, 1, 0, 0] and layers == [3, 3, 4, 4, 3, 4]
 
 
 def test_cached_schedules_are_those_made_anew() -> None:
