@@ -12,6 +12,7 @@ from typing import Final
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.settings import STRICT_FLOAT
+from gradlet.codegen import rounded
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import DOTS, ELEMENTWISE, Op
 from gradlet.optimize.analysis import kernel_order, use_counts
@@ -42,15 +43,31 @@ LN2_LOW: Final = 1.428606765330187e-06
 SQRT_HALF_BITS: Final = 0x3F3504F3
 
 
+_LOOSE: Final = 1 << Op.EXP | 1 << Op.EXP2 | 1 << Op.FDIV
+
+
 def decompose(sink: UOp, target: Target) -> UOp:
-    """Replace every transcendental op that the target does not support."""
-    if not sink.mask & _EXPANDED:
+    """Replace every transcendental op that the target does not support.
+
+    Where results have 16 bits or less, a target that approximates may use its instructions: see `rounded`.
+    """
+    approximates = target.approximates and sink.mask & _LOOSE and not STRICT_FLOAT.value
+    if not sink.mask & _EXPANDED and not approximates:
         return sink
     new: dict[UOp, UOp] = {}
-    for node in kernel_order(sink):
+    order = kernel_order(sink)
+    loose = rounded.loose_values(order) if approximates else frozenset()
+    for node in order:
         if not node.src:
             continue
         src = tuple([new.get(s, s) for s in node.src])
+        if node in loose:
+            if node.op is Op.EXP or node.op is Op.EXP2:
+                new[node] = rounded.power_of_e(src[0], LOG2_E) if node.op is Op.EXP else mk(node.op, node.dtype, src)
+                continue
+            if node.op is Op.FDIV and len(node.src[1].ranges) < len(node.ranges):
+                new[node] = rounded.quotient(*src)
+                continue
         expand = _EXPANSIONS.get(node.op) if node.op in ELEMENTWISE else None
         if expand is not None and node.dtype.scalar is dtypes.float32 and not target.supports(node.op, node.dtype):
             new[node] = expand(*src)

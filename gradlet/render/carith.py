@@ -207,6 +207,8 @@ def _math(op: Op, dtype: DType, args: Sequence[str]) -> str:
         return f"{_MATH[op]}({', '.join(args)})"
     if dtype is dtypes.float32 and op in (Op.SQRT, Op.TRUNC):
         return f"{_MATH[op]}f({args[0]})"
+    if dtype is dtypes.float32 and op is Op.EXP2:
+        return f"power_of_two({args[0]})"  # of targets that approximate
     raise RenderError(f"{op.name} of {dtype.name} reached the renderer")
 
 

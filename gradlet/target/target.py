@@ -55,6 +55,7 @@ class Target:
         shared_bytes: memory that the lanes of a workgroup share.
         matrix_units: whether four warps together multiply tiles of 16-bit floats in shared memory.
         copy_engine: whether boxes of memory are moved to and from shared memory by one instruction.
+        approximates: whether it has an instruction for powers of two that is off by a few units in the last place.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Target:
     shared_bytes: int = 0
     matrix_units: bool = False
     copy_engine: bool = False
+    approximates: bool = False
 
     def __hash__(self) -> int:
         return hash(self.text)  # a text knows its hash: targets are part of keys that every launch asks for
@@ -167,7 +169,7 @@ AMDGPU: Final = replace(
 # The same machine programmed in CUDA C: an H100 or H200. A block of more than 48 KiB has to ask for it.
 SM_90: Final = replace(
     NVPTX, name="sm_90", triple="cuda", native_dtypes=_CPU_DTYPES, library=True, language="cuda", warp=32,
-    access_bytes=16, matrix_units=True, copy_engine=True, shared_bytes=227 * 1024,
+    access_bytes=16, matrix_units=True, copy_engine=True, approximates=True, shared_bytes=227 * 1024,
     l1_bytes=256 * 1024, bytes_per_second=4_000_000_000_000,
 )  # fmt: skip
 
