@@ -31,6 +31,7 @@ COMMANDS: dict[str, Command] = {
     "cache": Command("the kernel cache on disk: statistics, clear"),
     "onnx": Command("run, describe or time an ONNX model", False),
     "llm": Command("chat with a language model in a GGUF file"),
+    "serve": Command("serve a language model behind OpenAI's HTTP API, with a page to chat"),
     "bench": Command("how to measure gradlet beside torch and tinygrad"),
 }
 

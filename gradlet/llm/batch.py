@@ -7,11 +7,11 @@ of rows serves all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from gradlet.base.errors import ArgumentError
-from gradlet.llm.model import Attention, Transformer
+from gradlet.llm.model import Attention, OneText, Transformer
 from gradlet.nn.quantized import QuantizedWeight
 from gradlet.tensor.function import jit
 from gradlet.tensor.tensor import Tensor, Variable
@@ -19,6 +19,7 @@ from gradlet.tensor.tensor import Tensor, Variable
 SIZES: Final = (1, 2, 4, 8, 16)  # rows of one step
 # Products of quantised weights with few rows are bound by arithmetic from four rows on: more take as long in two steps.
 MOST_QUANTIZED: Final = 4
+PART: Final = 32  # tokens of a text that are read at a time while others go on
 
 
 class ManyTexts:
@@ -48,11 +49,37 @@ class Batch:
         self.model, self.slots = model, model.slots - 1
         self._most = MOST_QUANTIZED if isinstance(model.head, QuantizedWeight) else SIZES[-1]
         self._steps = {size: jit(self._compute) for size in SIZES}
+        self._embed = jit(self._sum)
 
     def read(self, slot: int, tokens: Sequence[int], start: int) -> Any:
         """Take tokens of a slot's text, from position `start` on; the logits after the last one, in NumPy."""
         self._check(slot)
         return self.model.step(tokens, start, slot).numpy()
+
+    def embed(self, slot: int, tokens: Sequence[int], start: int) -> Any:
+        """Take tokens likewise; the sum of what the last norm gives for them, in NumPy [width]."""
+        model, done, total = self.model, 0, 0.0
+        self._check(slot)
+        while done < len(tokens):
+            size = model.chunk(len(tokens) - done, start + done)
+            part = list(tokens[done : done + size])
+            at = Variable(f"start_{size}", 0, model.positions - size).bind(start + done)
+            count = Variable(f"count_{size}", 1, size).bind(len(part))
+            numbers = Tensor(part + [0] * (size - len(part)), dtype="int32")
+            total = total + self._embed(numbers, at, model.first(slot), count).numpy()
+            done += len(part)
+        return total
+
+    def warm(self) -> Iterator[None]:
+        """Compile the steps that texts need, one after another, in the slot that belongs to none."""
+        for count in (PART, 1):
+            self.model.step([0] * min(count, self.model.positions), 0, self.slots).numpy()
+            yield
+        size = 2
+        while size // 2 < min(self._most, self.slots):
+            self._rows([self.slots] * size, [0] * size, [0] * size)
+            yield
+            size *= 2
 
     def step(self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]) -> list[Any]:
         """One token of each of some slots' texts, at its position; the logits after each, in NumPy.
@@ -76,7 +103,7 @@ class Batch:
     def _rows(self, slots: Sequence[int], tokens: Sequence[int], positions: Sequence[int]) -> list[Any]:
         model = self.model
         if len(slots) == 1:
-            return [self.read(slots[0], tokens, positions[0])]
+            return [model.step(tokens, positions[0], slots[0]).numpy()]
         size = next(size for size in SIZES if size >= len(slots))
         spare = size - len(slots)
         places = [*positions, *[0] * spare]
@@ -88,6 +115,10 @@ class Batch:
 
     def _compute(self, tokens: Tensor, positions: Tensor, starts: Sequence[Any], firsts: Sequence[Any]) -> Tensor:
         return self.model.logits(self.model.hidden(tokens, ManyTexts(positions, starts, firsts)))
+
+    def _sum(self, tokens: Tensor, start: Any, first: Any, count: Any) -> Tensor:
+        x = self.model.norm(self.model.hidden(tokens, OneText(start, first))).realize()
+        return x[:count].sum(0)
 
     def _check(self, slot: int) -> None:
         if not 0 <= slot < self.slots:

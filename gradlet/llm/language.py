@@ -100,13 +100,16 @@ class LanguageModel:
         return logits
 
 
-def load(path: str | os.PathLike[str], context: int | None = None, slots: int = 1) -> LanguageModel:
+def load(
+    path: str | os.PathLike[str], context: int | None = None, slots: int = 1, usual: int = CONTEXT
+) -> LanguageModel:
     """A model from a GGUF file, or from a folder as Hugging Face's libraries write it.
 
     Args:
         path: of the file or folder.
-        context: positions to have room for; the model's own limit, but at most 4096, when None.
+        context: positions to have room for; the model's own limit, but at most `usual`, when None.
         slots: texts to have room for at once (`llm/batch`).
+        usual: see there.
 
     Raises:
         FileFormatError: damaged files, or a family that cannot be run.
@@ -116,26 +119,26 @@ def load(path: str | os.PathLike[str], context: int | None = None, slots: int = 
     """
     where = path_text(path)
     if os.path.isdir(where):
-        return _from_folder(Path(where), context, slots)
+        return _from_folder(Path(where), context, slots, usual)
     file = gguf.File(where)
     tokenizer = tokenizers.from_gguf(file.metadata, where)
     found = configs.from_gguf(file.metadata, where)
     template = file.metadata.get("tokenizer.chat_template")
     # What its steps do depends on what the file says of its tensors, and not on what these hold.
     name = repr((found, [entry[1:4] for entry in file.entries.values()], [*file.entries]))
-    made = Transformer(found, weights.from_gguf(file, found), _positions(context, found), slots, name)
+    made = Transformer(found, weights.from_gguf(file, found), _positions(context, usual, found), slots, name)
     return LanguageModel(made, tokenizer, template, str(file.metadata.get("general.name", Path(where).stem)))
 
 
-def _positions(context: int | None, found: configs.Config) -> int:
+def _positions(context: int | None, usual: int, found: configs.Config) -> int:
     if context is None:
-        return min(found.context, CONTEXT)
+        return min(found.context, usual)
     if type(context) is not int or not 2 <= context <= found.context:
         raise ArgumentError(f"context must be from 2 to the model's {found.context} positions, got {context!r}")
     return context
 
 
-def _from_folder(folder: Path, context: int | None, slots: int) -> LanguageModel:
+def _from_folder(folder: Path, context: int | None, slots: int, usual: int) -> LanguageModel:
     values = _json(folder / "config.json")
     found = configs.from_hf(values, str(folder / "config.json"))
     settings = {key: values[key] for key in ("eos_token_id",) if key in values}
@@ -146,7 +149,7 @@ def _from_folder(folder: Path, context: int | None, slots: int) -> LanguageModel
     if (folder / "chat_template.jinja").exists():
         template = (folder / "chat_template.jinja").read_text()
     read = weights.from_hf(formats.load(folder), found, str(folder))
-    made = Transformer(found, read, _positions(context, found), slots)
+    made = Transformer(found, read, _positions(context, usual, found), slots)
     return LanguageModel(made, tokenizer, template if isinstance(template, str) else None, folder.name)
 
 

@@ -366,7 +366,7 @@ class Transformer:
             raise ArgumentError(f"step: tokens are numbers from 0 to {self.config.vocabulary - 1}")
         done, logits, first = 0, None, self.first(slot)
         while done < len(tokens):
-            size = self._chunk(len(tokens) - done, start + done)
+            size = self.chunk(len(tokens) - done, start + done)
             part = list(tokens[done : done + size])
             at = Variable(f"start_{size}", 0, self.positions - size).bind(start + done)
             last = 0 if size == 1 else Variable(f"last_{size}", 0, size - 1).bind(len(part) - 1)
@@ -383,7 +383,7 @@ class Transformer:
             return None
         return Variable(name, 0, (self.slots - 1) * self.positions).bind(slot * self.positions)
 
-    def _chunk(self, count: int, start: int) -> int:
+    def chunk(self, count: int, start: int) -> int:
         """The chunk that takes the next of `count` tokens; there has to be room for it.
 
         It is the smallest that takes all of them if they fill half of it, and else the largest that they fill.

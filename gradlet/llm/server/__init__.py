@@ -1,0 +1,1 @@
+"""An OpenAI-compatible HTTP server: one model, several requests at once by continuous batching."""
