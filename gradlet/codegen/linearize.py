@@ -128,6 +128,11 @@ class _Accumulators:
             if ordered:
                 pinned[store.src[0].src[0]] = max(ordered, key=nest.nesting)
                 among.append(store)
+        for node in self.order:
+            ordered = [r for r in node.src if r.op is _RANGE and r.arg.kind is AxisKind.ORDERED]
+            if node.op is Op.AFTER and ordered:
+                pinned[node.src[0]] = max(ordered, key=nest.nesting)
+                among += [s for s in node.src if s.op is Op.STORE]
         if not pinned:
             return
         inside = set(depth_first(among, {}))

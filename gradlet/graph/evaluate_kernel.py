@@ -16,6 +16,7 @@ import numpy as np
 
 from gradlet.base.errors import CompilerError
 from gradlet.graph import numeric
+from gradlet.graph.bounds import bounds as bounds_of_size
 from gradlet.graph.node import UOp, by_uid, toposort
 from gradlet.graph.numeric import Array
 from gradlet.ops.op import ELEMENTWISE, AxisKind, Op
@@ -93,9 +94,13 @@ def prepare(sink: UOp, arrays: Sequence[Array], variables: Mapping[UOp, int]) ->
     open_ranges = ranges_of(order)
     ranges = sorted((n for n in order if n.op is Op.RANGE), key=lambda n: n.arg.number)
     kernel = Kernel(flat, variables, {r: i for i, r in enumerate(ranges)}, open_ranges)
+    filled = {r for n in order if n.op is Op.AFTER for r in n.src if r.op is Op.RANGE}
     for bound in ranges:
         if open_ranges[bound.src[0]]:
-            raise CompilerError(f"the size of range {bound.arg.number} depends on another range")
+            if bound.arg.kind is not AxisKind.ORDERED or bound not in filled:
+                raise CompilerError(f"the size of range {bound.arg.number} depends on another range")
+            kernel.extents[bound] = (0, int(bounds_of_size(bound.src[0])[1]))
+            continue
         size = compute(kernel, [bound.src[0]], {}, {})[bound.src[0]]
         kernel.extents[bound] = (0, int(size.item()))
     return kernel
@@ -114,7 +119,7 @@ def ranges_of(order: Sequence[UOp]) -> dict[UOp, frozenset[UOp]]:
     result: dict[UOp, frozenset[UOp]] = {}
     for node in order:
         if node.op is Op.RANGE:
-            result[node] = frozenset((node,))
+            result[node] = frozenset((node,)) | result[node.src[0]]
         elif node.op is Op.REDUCE:
             result[node] = result[node.src[0]] - frozenset(node.src[1:])
         elif node.op is Op.AFTER:
@@ -259,13 +264,24 @@ def _inside(kernel: Kernel, reduce: UOp) -> list[UOp]:
         closed = frozenset(reduce.src[1:])
         inside = [reduce.src[0]] if reduce.op is Op.REDUCE else [s for s in reduce.src if s.op is Op.STORE]
         seen = set(inside)
+        live = _reads_local(reduce) if reduce.op is Op.AFTER else frozenset()
         for node in inside:
             for source in node.src:
-                if source not in seen and kernel.open_ranges[source] & closed:
+                if source not in seen and (kernel.open_ranges[source] & closed or source in live):
                     seen.add(source)
                     inside.append(source)
         kernel.insides[reduce] = inside
     return inside
+
+
+def _reads_local(after: UOp) -> frozenset[UOp]:
+    """What depends on the array of an AFTER as it is while it is being filled."""
+    live: set[UOp] = set()
+    for node in toposort((after,)):
+        filling = node.op is Op.LOAD and node.src[0].src[0] is after.src[0]
+        if node is not after and (filling or not live.isdisjoint(node.src)):
+            live.add(node)
+    return frozenset(live)
 
 
 def _outside(kernel: Kernel, reduce: UOp) -> list[UOp]:
@@ -448,13 +464,17 @@ def _filled_in_order(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval],
     ordered = sorted([r for r in node.src[1:] if r.op is Op.RANGE and r.arg.kind is AxisKind.ORDERED],
                      key=lambda r: kernel.axes[r])  # fmt: skip
     needed = [part for s in node.src[1:] if s.op is Op.STORE for part in s.src]
+    # Where the size of a range depends on others, not all of those run through all of it.
+    uneven = [r for r in ordered if kernel.open_ranges[r.src[0]]]
+    needed += [r.src[0] for r in uneven]
     outer = {n: v for n, v in values.items() if kernel.open_ranges[n].isdisjoint(node.src[1:])}
     kernel.filling[local] = Filling(node, filled)
     for point in itertools.product(*[range(*extents[r]) for r in ordered]):
         block = {**extents, **{r: (i, i + 1) for r, i in zip(ordered, point, strict=True)}}
         parts = compute(kernel, needed, block, outer)
         stores = {s: (parts[s.src[0]], parts[s.src[1]]) for s in node.src[1:] if s.op is Op.STORE}
-        _fill(kernel, node, block, stores, filled)
+        runs = [parts[r.src[0]] > block[r][0] for r in uneven]
+        _fill(kernel, node, block, stores, filled, runs)
     del kernel.filling[local]
     return filled
 
@@ -471,7 +491,11 @@ def _load_filling(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], va
     return value if gate is None else np.asarray(np.where(gate, value, values[node.src[1]]))
 
 
-def _fill(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: Mapping[UOp, Any], filled: Array) -> None:
+def _fill(
+    kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: Mapping[UOp, Any], filled: Array,
+    runs: Sequence[Array] = (),
+) -> None:  # fmt: skip
+    """Store what an AFTER stores, where all of `runs` hold."""
     local = node.src[0]
     number, _ = _open_axes(kernel, node, extents)
     for store in node.src[1:]:
@@ -480,6 +504,8 @@ def _fill(kernel: Kernel, node: UOp, extents: Mapping[UOp, Interval], values: Ma
         address, value = values[store]
         dtype = store.src[1].dtype
         element, gate = elements(address, dtype.count)
+        for one in runs:
+            gate = one if gate is None else gate & one
         stored = numeric.store(value, dtype)
         place = number * local.arg.size + element
         shape = np.broadcast_shapes(place.shape, stored.shape, gate.shape if gate is not None else ())

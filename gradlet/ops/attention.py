@@ -28,8 +28,11 @@ class AttentionMixin(NeuralMixin):
         along = axis_number(axis, x.ndim, "safe_softmax")
         if 0 in x.shape:
             return x
-        nothing = x.detach().max(along, True).eq(-math.inf)
-        return nothing.where(0.0, nothing.where(0.0, x).softmax(along))
+        wide = x.cast(accumulator(x.dtype))
+        top = wide.detach().max(along, True)
+        nothing = top.eq(-math.inf)
+        power = wide.sub(nothing.where(0.0, top)).exp()
+        return power.fdiv(nothing.where(1.0, power.sum(along, True))).cast(x.dtype)
 
     def softmax_backward(self, output: Self, axis: int = -1, dtype: Any = None) -> Self:
         """The gradient behind a softmax: `output * (self - sum(self * output))`, this being the gradient of its output.

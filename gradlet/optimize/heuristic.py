@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, adds_in_order
 from gradlet.ops.opt import Opt, OptKind, Tail
-from gradlet.optimize import contraction, lanes, streams, tiles, words
+from gradlet.optimize import contraction, lanes, rotation, streams, tiles, words
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import (
     HEAVY,
@@ -77,6 +77,8 @@ def _plan(facts: KernelFacts, target: Target, parallel: bool) -> Plan:
         return plan
     taken = any(r.arg.kind is AxisKind.PARALLEL for r in facts.loops)
     parallel = parallel and not taken and _worth_threads(facts, plan)
+    if rotation.plan_rotation(facts, plan, parallel):
+        return plan
     tiled = words.block_products(facts, plan) or contraction.tile(facts, plan, parallel)
     busy = tiled | _vectorize_reduces(facts, plan, tiled)
     _vectorize_outputs(facts, plan, busy)

@@ -23,6 +23,7 @@ from gradlet.schedule.partition import Group
 from gradlet.schedule.price import IMPOSSIBLE, Pricer, Verdict
 from gradlet.schedule.recompute import recompute
 from gradlet.schedule.repeats import Pair, Repeats
+from gradlet.schedule.rotation import rotations
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
 
@@ -189,6 +190,7 @@ class Search:
 
     def run(self) -> None:
         """Merge until nothing gains."""
+        self.rotate()
         for cell in self.cells:
             for user in self.users[cell.number]:
                 self.propose(cell.number, user)
@@ -284,6 +286,30 @@ class Search:
         self.register(number, self.shape_of(cells))
 
     # moves
+    def rotate(self) -> None:
+        """Make a kernel of every two products with a softmax between them that can go by blocks of keys."""
+        found = rotations(self)
+        made: list[tuple[int, list[Cell]]] = []
+        counted: set[int] = set()
+        for rotation in found:
+            own = {c.number for c in rotation.counted}
+            first, *others = [c.number for c in rotation.cells if c.number not in own]
+            for number in others:
+                if not self.graph.merge(first, number):
+                    raise CompilerError("schedule: two products and their softmax cannot join; please report this")
+                self.kernels[number].alive = False
+                self.owner[number] = first
+                self.steps.work.merges += 1
+            counted |= own
+            made.append((first, rotation.cells))
+        self.copied |= counted
+        for number in sorted(counted, reverse=True):
+            self.kernels[number].alive = False
+            self.graph.hand_down(number)
+        for first, cells in made:
+            stored = cells[-1:]
+            self.take(first, cells, stored, self.pricer(self.steps.devices[cells[-1].root]).rotated(cells, stored))
+
     def propose(self, first: int, second: int) -> None:
         """Put a merge on the heap if it gains."""
         if first == second:

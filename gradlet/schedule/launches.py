@@ -277,6 +277,8 @@ class LaunchSearch:
             return None
         if b.staged and self.depends(b.staged, [*a.main, *a.tails]):
             return None
+        if any(sum(c.contraction for c in k.cells) > 1 for k in (*a.main, *b.main)):
+            return None  # its rows have blocks of their own
         main, staged = [*a.main, *b.main], [*a.staged, *b.staged]
         ways = [(main, staged)]
         copies = [k for k in main if self.is_staging(k)]

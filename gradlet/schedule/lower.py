@@ -17,6 +17,7 @@ from gradlet.schedule.lowered import Lowered, finish
 from gradlet.schedule.ranges import Loop, Lowering, RegionError
 
 _BUFFER: Final = Op.BUFFER
+ROTATED: Final = 4  # reductions inside one another in a kernel of two products with a softmax between them
 
 
 def reduce_levels(outputs: Sequence[UOp], stops: Callable[[UOp], bool]) -> dict[UOp, int]:
@@ -63,6 +64,8 @@ def lower_kernel(
     own = frozenset(outputs)
     lowering = Lowering(places, axis_loops, own, frame)
     lowering.levels = reduce_levels(outputs, lambda n: n in places and n not in own)
+    # Scores, their maximum, the sum of exponentials, the weighted sum: what is hidden from whom decides what is run.
+    lowering.counts = max(lowering.levels.values(), default=0) >= ROTATED
     for node in lowering.levels:
         if node.op is Op.SCAN:
             along = [loop for loop in lowering.axis_loops(node, node.arg.axis) if loop[1] != 1]

@@ -140,6 +140,22 @@ class Pricer:
         traffic = sum(count for count, _ in sources.values()) + cell.out_bytes
         return self._verdict(work, traffic, width, cell.contraction, cell.kept, (), sources)
 
+    def rotated(self, cells: Sequence[Cell], stored: Sequence[Cell]) -> Verdict:
+        """The price of two products with a softmax between them that go by blocks of keys."""
+        inside = {c.root for c in cells}
+        work = sum([c.inner_work * c.points + c.outer_work * c.out_points for c in cells])
+        sources: dict[object, tuple[int, Atoms]] = {}
+        for read in [r for c in cells for r in c.reads if r.source not in inside]:
+            if read.bytes > sources.get(read.source, (-1, NOTHING))[0]:
+                sources[read.source] = (read.bytes, read.atoms)
+        outer = frozenset(stored[0].kept)
+        for cell in cells:
+            if cell.reduce is not None:
+                outer &= cell.kept
+        width = prod([stored[0].loops[a] for a in outer])
+        traffic = sum(count for count, _ in sources.values()) + sum(c.out_bytes for c in stored)
+        return self._verdict(work, traffic, width, True, outer, (), sources)
+
     def _is_read_in_order(self, cells: Sequence[Cell], inside: Collection[UOp], lane: int | None) -> bool:
         """Whether all that is read of some size lies in memory along the innermost loop of a result: nothing turns."""
         for cell in cells:

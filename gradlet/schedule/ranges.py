@@ -12,6 +12,7 @@ from typing import Final
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
+from gradlet.graph.allocation import COUNTER_NUMBER
 from gradlet.graph.bounds import bounds
 from gradlet.graph.extents import Extents
 from gradlet.graph.node import UOp, mk
@@ -83,6 +84,7 @@ class Lowering:
         self.carries: dict[object, UOp] = {}
         self.count = 0
         self.block: UOp | None = None
+        self.counts = False  # whether the kernel counts by itself instead of reading numbers that count
         if frame is not None:
             self.open_block(frame.blocks)
 
@@ -323,6 +325,8 @@ class Lowering:
 
     def load(self, buffer: UOp, element: UOp, gate: Gate) -> UOp:
         """LOAD of one element, 0 where the gate fails."""
+        if self.counts and buffer.arg.number == COUNTER_NUMBER and not gate:
+            return mk(Op.CAST, buffer.dtype, (element,), None)
         index = self.address(buffer, element, gate)
         return mk(Op.LOAD, buffer.dtype, (index, UOp.const(buffer.dtype, 0)) if gate else (index,), None)
 

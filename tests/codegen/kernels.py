@@ -218,6 +218,40 @@ def softmax(rows: int = 7, columns: int = 50, same_range: bool = False) -> Kerne
     return Kernel(b.sink("softmax"), [empty(rows, columns), a], {0: e / e.sum(1, keepdims=True)})
 
 
+def attention(
+    heads: int = 2, rows: int = 12, keys: int = 10, depth: int = 4, columns: int = 6, causal: bool = False,
+    window: int = 0,
+) -> Kernel:  # fmt: skip
+    """Values weighted by a softmax of products of queries and keys, perhaps of those before a row, or near it."""
+    b = Builder()
+    out, q, k, v = (b.param(slot, heads * a * c) for slot, (a, c) in enumerate(
+        ((rows, columns), (rows, depth), (keys, depth), (keys, columns))))  # fmt: skip
+    h, i, d = b.range(heads), b.range(rows), b.range(columns)
+
+    def scores(j: UOp, e: UOp) -> UOp:
+        products = b.load(q, (h * rows + i) * depth + e) * b.load(k, (h * keys + j) * depth + e)
+        score = b.reduce(Op.ADD, products, e) * 0.5
+        row, key = i.cast(dtypes.int32), j.cast(dtypes.int32)
+        hidden = UOp.const(F32, -math.inf)
+        score = (key < row + 1).where(score, hidden) if causal else score
+        return (row < key + window).where(score, hidden) if window else score
+
+    j, e, j1, e1, j2, e2 = (b.reduce_range(n) for n in (keys, depth) * 3)
+    top = b.reduce(Op.MAX, scores(j1, e1), j1)
+    total = b.reduce(Op.ADD, (scores(j2, e2) + top * -1.0).exp(), j2)
+    weight = (scores(j, e) + top * -1.0).exp().fdiv(total)
+    b.store(out, (h * rows + i) * columns + d, b.reduce(Op.ADD, weight * b.load(v, (h * keys + j) * columns + d), j))
+    a, c, w = random(heads, rows, depth), random(heads, keys, depth, seed=1), random(heads, keys, columns, seed=2)
+    wide = (a.astype(np.float64) @ c.transpose(0, 2, 1)) * 0.5
+    row, key = np.arange(rows)[:, None], np.arange(keys)
+    seen = (key <= row if causal else key >= 0) & (row < key + window if window else key >= 0)
+    wide = np.where(seen, wide, -np.inf)
+    with np.errstate(invalid="ignore"):
+        e_ = np.exp(wide - wide.max(-1, keepdims=True))
+        expected = (e_ / e_.sum(-1, keepdims=True)) @ w
+    return Kernel(b.sink("attention"), [empty(heads, rows, columns), a, c, w], {0: expected.astype(np.float32)})
+
+
 def layer_norm(rows: int = 5, columns: int = 72) -> Kernel:
     """Also stores the mean: two outputs with different ranges."""
     b = Builder()
@@ -542,7 +576,7 @@ ALL: Sequence[Callable[[], Kernel]] = (
     elementwise, in_place, strided, two_dimensional, contiguous_3d, padded, row_reduce,
     lambda: row_reduce(op=Op.MAX), lambda: row_reduce(op=Op.MIN), lambda: row_reduce(op=Op.MUL),
     lambda: row_reduce(5, 7), lambda: row_reduce(3, 256), column_sum, lambda: column_sum(100, 3), full_sum,
-    lambda: full_sum(1024), softmax, lambda: softmax(same_range=True), lambda: softmax(3, 10), layer_norm,
+    lambda: full_sum(1024), softmax, lambda: softmax(same_range=True), lambda: softmax(3, 10), layer_norm, attention,
     matmul, lambda: matmul(trans_a=True), lambda: matmul(trans_b=True), lambda: matmul(trans_a=True, trans_b=True),
     lambda: matmul(30, 64, 8), lambda: matmul(12, 9, 48, False, True), lambda: matmul(1, 77, 40),
     lambda: matmul(33, 1, 50), lambda: matmul(13, 7, 3), lambda: matmul(6, 77, 10), matmul_bias_relu,

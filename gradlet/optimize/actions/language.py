@@ -17,6 +17,7 @@ from gradlet.optimize.actions.prefetch import prefetch
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.actions.reorder import reorder
 from gradlet.optimize.actions.roles import epilogue, persistent, specialize, tile_order
+from gradlet.optimize.actions.rotate import rotate
 from gradlet.optimize.actions.scan import reorders, scan
 from gradlet.optimize.actions.split import split
 from gradlet.optimize.actions.stage import stage
@@ -41,6 +42,7 @@ ACTIONS: Final[dict[OptKind, Action]] = {
     OptKind.STREAM: stream,
     OptKind.LOOKUP: lookup,
     OptKind.ONLINE: online,
+    OptKind.ROTATE: rotate,
     OptKind.SCAN: scan,
     OptKind.REORDER: reorder,
     OptKind.PARALLEL: parallel,
@@ -60,6 +62,7 @@ _IN_PARTS: Final = (
     OptKind.FAR,
     OptKind.ACCUMULATE,
     OptKind.ONLINE,
+    OptKind.ROTATE,
     OptKind.TENSORIZE,
 )  # of a reduce range
 

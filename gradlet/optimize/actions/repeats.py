@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op
 from gradlet.optimize.analysis import Affine, KernelFacts, range_size
 
 
-def may_repeat(facts: KernelFacts) -> bool:
-    """Whether running some iterations twice leaves the result as it is: nothing stored is ever loaded or ordered."""
+def may_repeat(facts: KernelFacts, loop: UOp | None = None) -> bool:
+    """Whether running some iterations (of a range) twice leaves the result as it is: nothing stored is ever loaded or
+    ordered. Loops that fill an array may repeat whatever the rest of the kernel does."""
+    filled = [n for n in facts.order if n.op is Op.AFTER and loop in n.src]
+    if filled and all(_is_filled_once(facts, after) for after in filled):
+        return True
     stored = {a.param for a in facts.accesses if a.is_store}
     if any(r.arg.kind is AxisKind.ORDERED for r in facts.loops):
         return False
@@ -42,3 +47,10 @@ def _is_packed(form: Affine) -> bool:
             return False
         reach = stride * size
     return True
+
+
+def _is_filled_once(facts: KernelFacts, after: UOp) -> bool:
+    """Whether what is stored in an array does not depend on what is there already."""
+    if any(r.op is Op.RANGE and r.arg.kind is AxisKind.ORDERED for r in after.src):
+        return False
+    return not any(a.param is after.src[0] for a in facts.accesses if not a.is_store)

@@ -81,7 +81,7 @@ def _check_split(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> Non
             raise refusal(opt, "a value would have two ranges of lanes")
     if opt.kind is OptKind.THREAD:
         _check_thread(facts, loop, opt, target, bool(closing))
-    _check_tail(facts, opt, size, bool(closing))
+    _check_tail(facts, loop, opt, size, bool(closing))
 
 
 def _check_copies(facts: KernelFacts, loop: UOp, opt: Opt) -> None:
@@ -129,7 +129,7 @@ def _check_combined(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> 
         raise refusal(opt, f"a workgroup has at most {target.max_threads} lanes")
 
 
-def _check_tail(facts: KernelFacts, opt: Opt, size: int | None, closed: bool) -> None:
+def _check_tail(facts: KernelFacts, loop: UOp, opt: Opt, size: int | None, closed: bool) -> None:
     if opt.tail is Tail.EXACT and (size is None or size % opt.amount):
         known = "unknown before launch" if size is None else str(size)
         raise refusal(opt, f"the size, {known}, is not a multiple of the amount; choose another tail")
@@ -138,7 +138,7 @@ def _check_tail(facts: KernelFacts, opt: Opt, size: int | None, closed: bool) ->
             raise refusal(opt, "an overlapping last block needs a known size of at least the amount")
         if closed:
             raise refusal(opt, "a reduce would count the overlap twice")
-        if not may_repeat(facts):
+        if not may_repeat(facts, loop):
             raise refusal(opt, "the kernel reads what it writes, so nothing may be computed twice")
 
 

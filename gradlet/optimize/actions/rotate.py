@@ -1,0 +1,273 @@
+"""ROTATE: a mean of rows weighted by a softmax (attention), in one pass over the keys.
+
+A kernel that takes the maximum of a row of scores, then the sum of exponentials below it, then weighs values by those
+would compute every score three times, or store all of them. `ROTATE(range 4, 64, row=2)` goes by blocks of 64 keys: the
+scores of a block lie in an array near the core; when a row's maximum grows, its sum and its weighted values so far are
+scaled down to the new one. What is kept for a row are the maximum, the sum, and as many values as the result has.
+(Milakov and Gimelshein 2018, Online normalizer calculation for softmax; Dao et al. 2022, FlashAttention.)
+
+The row range (of a block of queries) becomes loops of its own in five places: the copy of the queries, the scores of a
+block, the maxima, the exponentials with their sums, the weighted values. `Numbers` says which number each loop gets.
+Where the scores say that whole blocks of keys are hidden from a block of rows (a causal mask, a window), the loop over
+blocks leaves them out. With `SHIFT` the last block overlaps the one before, and does not see again what that has seen.
+
+Sums are relative to finite numbers: a row of nothing but minus infinity adds 0, infinity and NaN stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gradlet.base.dtype import DType, dtypes
+from gradlet.graph.node import UOp, mk
+from gradlet.ops.op import AxisKind, LocalArg, Op, ReduceArg
+from gradlet.ops.opt import Opt, RotateDetail, Tail
+from gradlet.optimize.actions.online import LOWEST
+from gradlet.optimize.actions.refusal import refusal
+from gradlet.optimize.actions.stage import check_room, next_local
+from gradlet.optimize.analysis import KernelFacts, affine, make_after, make_range, range_size
+from gradlet.optimize.mixtures import MINUS_INFINITY, Mixture, bounds_of, find_mixture
+from gradlet.target.target import Target
+
+INDEX = dtypes.index
+
+
+class Numbers(NamedTuple):
+    """The numbers of the loops that ROTATE makes, counted from the next free one.
+
+    Attributes:
+        block: over blocks of keys.
+        copy_depth, copy_row: the copy of the queries.
+        score_key, score_row, score_depth: the scores of a block.
+        top_row, top_key: the maxima.
+        power_row, power_key: the exponentials.
+        total_row, total_key: their sums.
+        mix_row, mix_column, mix_key: the weighted values.
+    """
+
+    block: int
+    copy_depth: int
+    copy_row: int
+    score_key: int
+    score_row: int
+    score_depth: int
+    top_row: int
+    top_key: int
+    power_row: int
+    power_key: int
+    total_row: int
+    total_key: int
+    mix_row: int
+    mix_column: int
+    mix_key: int
+
+
+def numbers_from(first: int) -> Numbers:
+    """The numbers when `first` is the next free one."""
+    return Numbers(*range(first, first + len(Numbers._fields)))
+
+
+def rotate(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
+    """The kernel going over blocks of `opt.amount` keys, the rows of range `row` of the detail together."""
+    if not isinstance(opt.detail, RotateDetail):
+        raise refusal(opt, "it does not say which range of rows goes together: row=...")
+    mixture = find_mixture(facts, loop)
+    if mixture is None:
+        raise refusal(opt, "it is for the range of a sum weighted by a softmax along it")
+    if target.kind != "cpu":
+        raise refusal(opt, "only a CPU's cores have arrays of their own")
+    row = facts.by_number(opt.detail.row)
+    score = mixture.score
+    if score is None:
+        raise refusal(opt, "the scores are no sum of products")
+    columns = [r for r in facts.ranges[mixture.values] if r not in facts.ranges[mixture.total]]
+    columns = [r for r in columns if r is not loop]
+    if row is None or row not in facts.ranges[mixture.total] or row in facts.ranges[mixture.values]:
+        raise refusal(opt, f"range {opt.detail.row} is none of rows that share keys and values")
+    if len(columns) != 1:
+        raise refusal(opt, "the values have more than one range of columns")
+    for r in (row, columns[0]):
+        if r.arg.kind is not AxisKind.LOOP or range_size(r) is None:
+            raise refusal(opt, f"range {r.arg.number} is no loop of one known size")
+    size, amount = range_size(loop), opt.amount
+    if size is None or not 2 <= amount <= size or opt.tail not in (Tail.EXACT, Tail.SHIFT):
+        raise refusal(opt, f"the size, {size}, is none that is cut in blocks of the amount")
+    if size % amount and opt.tail is Tail.EXACT:
+        raise refusal(opt, f"the size, {size}, is not a multiple of the amount")
+    return _Rotation(facts, mixture, loop, row, columns[0], opt, target).run()
+
+
+class _Rotation:
+    """Builds the rotated kernel."""
+
+    def __init__(
+        self, facts: KernelFacts, mixture: Mixture, keys: UOp, row: UOp, column: UOp, opt: Opt, target: Target
+    ) -> None:
+        assert mixture.score is not None
+        self.facts, self.mixture, self.opt = facts, mixture, opt
+        self.keys, self.row, self.column = keys, row, column
+        self.score = mixture.score
+        self.depth = self.score.src[1]
+        self.rows, self.columns, self.amount = range_size(row) or 0, range_size(column) or 0, opt.amount
+        self.size = range_size(keys) or 0
+        self.numbers = numbers_from(facts.next_number())
+        self.dtype = mixture.total.dtype
+        self.locals = next_local(facts)
+        depth = range_size(self.depth) or 0
+        if not depth:
+            raise refusal(opt, "how long the products of the scores are is only known at launch")
+        assert isinstance(opt.detail, RotateDetail)
+        self.pitch = self.rows + opt.detail.pad
+        elements = self.rows * (self.columns + 5) + self.pitch * (depth + 2 * self.amount)
+        check_room(facts, opt, target, elements * self.dtype.itemsize)
+        self.depth_size = depth
+        self.lowest = LOWEST[self.dtype]
+
+    def run(self) -> UOp:
+        rows, amount, numbers = self.rows, self.amount, self.numbers
+        pitch = self.pitch
+        first, count = self._blocks()
+        single = self.size == amount
+        block = UOp.const(INDEX, 0) if single else make_range(count, numbers.block, AxisKind.ORDERED)
+        self.block, self.first = block, first
+        begin = (block + first) * amount
+        if self.size % amount or count.op is not Op.CONST:
+            begin = begin.minimum(UOp.const(INDEX, self.size - amount))
+        self.begin = begin
+        later = UOp.const(INDEX, 0) < block
+
+        state = self._local(rows * (self.columns + 2))  # weighted values row by row, then the maxima, then the sums
+        tops, totals = rows * self.columns, rows * (self.columns + 1)
+
+        def before(place: UOp, neutral: float) -> UOp:
+            start = UOp.const(self.dtype, neutral)
+            return start if single else later.where(self._load(state, place), start)
+
+        queries = self._queries()
+        scores = self._scores(queries)
+        # The new maximum of every row, and by how much what there is already has to be scaled.
+        row = self._loop(rows, numbers.top_row)
+        key = self._loop(amount, numbers.top_key, AxisKind.REDUCE)
+        old = before(row + tops, MINUS_INFINITY)
+        highest = old.maximum(self._reduce(Op.MAX, self._load(scores, key * pitch + row), key))
+        scale = (self._finite(old) - self._finite(highest)).exp()
+        maxima = self._local(2 * rows)
+        changes = self._filled(maxima, ((row, highest), (row + rows, scale)), row)
+        # Exponentials relative to the new maximum.
+        key, row = self._loop(amount, numbers.power_key), self._loop(rows, numbers.power_row)
+        power = (self._load(scores, key * pitch + row) - self._finite(self._load(changes, row))).exp()
+        powers = self._filled(self._local(pitch * amount), ((key * pitch + row, power),), key, row)
+        # Their sums.
+        row = self._loop(rows, numbers.total_row)
+        key = self._loop(amount, numbers.total_key, AxisKind.REDUCE)
+        part = self._reduce(Op.ADD, self._load(powers, key * pitch + row), key)
+        total = before(row + totals, 0.0) * self._load(changes, row + rows) + part
+        sums = self._filled(self._local(rows), ((row, total),), row)
+        # The weighted values.
+        row, column = self._loop(rows, numbers.mix_row), self._loop(self.columns, numbers.mix_column)
+        key = self._loop(amount, numbers.mix_key, AxisKind.REDUCE)
+        there = {self.keys: begin + key, self.row: row, self.column: column}
+        weight = self._load(powers, key * pitch + row)
+        for function in self.mixture.inner:
+            weight = function(weight).substitute(there)
+        values = self.mixture.values.substitute(there)
+        if self.size % amount:  # what the block before has seen counts as 0, whatever it is
+            values = self._unseen(key).where(values, UOp.const(values.dtype, 0.0))
+        mixed = self._reduce(Op.ADD, weight * values, key)
+        place = row * self.columns + column
+        kept = before(place, 0.0) * self._load(changes, row + rows) + mixed
+        stores = ((place, kept), (row + tops, self._load(changes, row)), (row + totals, self._load(sums, row)))
+        final = self._filled(state, stores, *(() if single else (block,)), row, column)
+        return self._finish(final, tops, totals)
+
+    def _finish(self, final: UOp, tops: int, totals: int) -> UOp:
+        """The kernel that stores what has been added up."""
+        mixture, row = self.mixture, self.row
+        top = self._load(final, row + tops)
+        shift = mixture.shift.substitute({mixture.top: top})
+        scale = (self._finite(top) + shift).exp()
+        total = self._load(final, row + totals) * scale
+        result = self._load(final, row * self.columns + self.column) * scale
+        for function in mixture.outer:
+            result = function(result)
+        result = result.substitute({mixture.total: total, mixture.top: top})
+        return self.facts.sink.substitute({mixture.product: result, mixture.total: total, mixture.top: top})
+
+    def _blocks(self) -> tuple[UOp, UOp]:
+        """The first block of keys that the rows see anything of, and how many blocks follow."""
+        count = -(-self.size // self.amount)
+        first, end = UOp.const(INDEX, 0), UOp.const(INDEX, count)
+        for bound in bounds_of(self.mixture.x, self.keys):
+            edge = bound.end if bound.end is not None else bound.start
+            assert edge is not None
+            form = affine(edge)
+            step = form.terms.get(self.row, 0)
+            if any(self.row in self.facts.ranges.get(atom, frozenset((self.row,))) for atom in form.terms
+                   if atom is not self.row):  # fmt: skip
+                continue
+            last = bound.end is not None
+            far = self.rows - 1 if (step > 0) is last else 0
+            edge = edge.substitute({self.row: UOp.const(INDEX, far)})
+            if last:
+                end = end.minimum((edge + (self.amount - 1)) // self.amount)
+            else:
+                first = first.maximum(edge // self.amount)
+        # One block at least: rows that see nothing have a maximum, too.
+        first = first.minimum(UOp.const(INDEX, count - 1))
+        return first, (end + first * -1).maximum(UOp.const(INDEX, 1))
+
+    def _queries(self) -> UOp:
+        """The factor of the scores that belongs to the rows, the rows side by side."""
+        depth = self._loop(self.depth_size, self.numbers.copy_depth)
+        row = self._loop(self.rows, self.numbers.copy_row)
+        there = {self.depth: depth, self.row: row}
+        for factor in self.score.src[0].src:
+            if self.keys not in self.facts.ranges[factor] and self.row in self.facts.ranges[factor]:
+                self.query = factor
+                value = factor.substitute(there)
+                return self._filled(self._local(self.depth_size * self.pitch, factor.dtype),
+                                    ((depth * self.pitch + row, value),), depth, row)  # fmt: skip
+        raise refusal(self.opt, "no factor of the scores belongs to the rows alone")
+
+    def _scores(self, queries: UOp) -> UOp:
+        """The scores of a block, the rows side by side."""
+        key, row = self._loop(self.amount, self.numbers.score_key), self._loop(self.rows, self.numbers.score_row)
+        depth = self._loop(self.depth_size, self.numbers.score_depth, AxisKind.REDUCE)
+        there = {self.keys: self.begin + key, self.row: row}
+        near = self._load(queries, depth * self.pitch + row)
+        first, second = [
+            near if f is self.query else f.substitute({**there, self.depth: depth}) for f in self.score.src[0].src
+        ]
+        score = self._reduce(Op.ADD, mk(Op.MUL, self.score.dtype, (first, second)), depth)
+        x = self.mixture.x.substitute({self.score: score, **there})
+        if self.size % self.amount:
+            x = self._unseen(key).where(x, UOp.const(self.dtype, MINUS_INFINITY))
+        return self._filled(self._local(self.pitch * self.amount), ((key * self.pitch + row, x),), key, row)
+
+    def _unseen(self, key: UOp) -> UOp:
+        """Whether the block before has not seen a key: the last block begins earlier than it would."""
+        return (self.block + self.first) * self.amount < self.begin + key + 1
+
+    # nodes
+    def _loop(self, size: int, number: int, kind: AxisKind = AxisKind.LOOP) -> UOp:
+        return make_range(UOp.const(INDEX, size), number, kind)
+
+    def _reduce(self, op: Op, value: UOp, loop: UOp) -> UOp:
+        return mk(Op.REDUCE, value.dtype, (value, loop), ReduceArg(op))
+
+    def _local(self, elements: int, dtype: DType | None = None) -> UOp:
+        self.locals += 1
+        return mk(Op.LOCAL, dtype or self.dtype, (), LocalArg(self.locals - 1, elements))
+
+    def _load(self, array: UOp, place: UOp) -> UOp:
+        return mk(Op.LOAD, array.dtype, (mk(Op.INDEX, array.dtype, (array, place)),))
+
+    def _filled(self, local: UOp, stores: Iterable[tuple[UOp, UOp]], *loops: UOp) -> UOp:
+        """The array once all is stored."""
+        made = [mk(Op.STORE, dtypes.void, (mk(Op.INDEX, local.dtype, (local, at)), value)) for at, value in stores]
+        return make_after(local.dtype, (local, *made, *loops))
+
+    def _finite(self, value: UOp) -> UOp:
+        """The nearest finite number; NaN stays."""
+        return value.maximum(UOp.const(self.dtype, self.lowest)).minimum(UOp.const(self.dtype, -self.lowest))

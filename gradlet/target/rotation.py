@@ -1,0 +1,52 @@
+"""How attention goes by blocks of queries and keys inside one kernel: what scheduler and optimiser agree on.
+
+A block of queries stays with its weighted values near the core while blocks of keys go by, whose scores lie there too.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gradlet.target.target import Target
+
+MOST_ROWS: Final = 64  # of a block of queries
+MOST_KEYS: Final = 128  # of a block of keys
+FEWEST: Final = 16  # rows or keys for which blocks are worth their ends
+FLOAT: Final = 4  # bytes; sums are in float32
+OVERLAP: Final = 0.2  # of its time that a kernel takes longer where the last block of keys overlaps
+END: Final = 12  # keys that take as long as the end of a block: maxima, scaling what is there
+
+
+class Blocks(NamedTuple):
+    """How many queries and keys go together."""
+
+    rows: int
+    keys: int
+
+
+def blocks(target: Target, rows: int, keys: int, columns: int, depth: int) -> Blocks | None:
+    """The blocks for so many queries and keys, values of `columns` and products of `depth`; None: not this way.
+
+    Rows of a block lie side by side in vectors, two at a time; blocks overlap where they do not divide the rows.
+    """
+    lanes = target.vector_bits // (8 * FLOAT)
+    if target.kind != "cpu" or lanes < 2 or min(rows, keys) < max(FEWEST, 2 * lanes) or columns % lanes:
+        return None
+    best: Blocks | None = None
+    lowest = 0.0
+    for r in range(2 * lanes, min(MOST_ROWS, rows) + 1, 2 * lanes):
+        for k in _lengths(keys):
+            nbytes = FLOAT * (r * (depth + columns + 2 * k + 5))
+            if nbytes > target.scratch_bytes or (FLOAT * r * k > target.l1_bytes // 2 and k > FEWEST):
+                continue
+            computed = -(-rows // r) * r / rows * -(-keys // k) * k / keys
+            cost = computed * (1 + END / k) * (1 + END / r) * (1 if keys % k == 0 else 1 + OVERLAP)
+            if best is None or cost < lowest - 1e-9:
+                best, lowest = Blocks(r, k), cost
+    return best
+
+
+def _lengths(keys: int) -> list[int]:
+    """Lengths of blocks of keys: those that divide them, and some that do not."""
+    exact = [k for k in range(FEWEST, min(MOST_KEYS, keys) + 1) if keys % k == 0]
+    return exact + [k for k in (64, 96, 128) if k <= keys and keys % k]
