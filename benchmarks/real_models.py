@@ -100,7 +100,8 @@ def serve(name: str, threads: int) -> None:
         # What other libraries load when they are imported: operators, the device, the compiler.
         onnx_package()
         registry.load_all()
-        ((Tensor([1.0]) + 1) * 2).numpy()
+        x = Tensor(np.ones((256, 256), np.float32))
+        (x @ x + 1).numpy()  # the compiler, and the other threads
     call: Any = None
     inputs: dict[str, Any] = {}
     for line in sys.stdin:

@@ -196,15 +196,31 @@ class ConvolutionMixin(WindowMixin):
         right = weight.reshape((1, groups, inside, outside) + kernel + (1,) * spatial).transpose(2, 3)
         total = left.cast(carrier).mul(right.cast(carrier)).reduce_over(Op.ADD, (3,), False, what)
         total = total.permute((0, 1, 2, *range(3 + spatial, 3 + 2 * spatial), *range(3, 3 + spatial)))
+        overlapping = []
         for i in range(spatial):
             size = (self.shape[2 + i] - 1) * steps[i] + spread[i] * (kernel[i] - 1) + 1 + extra[i]
-            total = total.unwindow(3 + i, 3 + spatial + i, steps[i], spread[i], size)
-        total = total.reduce_over(Op.ADD, tuple(range(3 + spatial, 3 + 2 * spatial)), False, what)
-        result = total.cast(source.dtype).reshape((batch, groups * outside) + total.shape[3:])
+            along, across = 3 + i, 3 + spatial + i
+            if kernel[i] == steps[i] and spread[i] == 1 and not extra[i]:
+                total = _interleaved(total, along, across)  # windows lie side by side
+            else:
+                total = total.unwindow(along, across, steps[i], spread[i], size)
+                overlapping.append(across)
+        if overlapping:
+            total = total.reduce_over(Op.ADD, tuple(overlapping), False, what)
+        result = total.cast(source.dtype).reshape((batch, groups * outside) + total.shape[3 : 3 + spatial])
         if any(before + after > size for size, (before, after) in zip(result.shape[2:], sides)):
             raise ShapeError(f"{what}: padding {sides} cuts off more than the result {result.shape[2:]} has")
         result = result.pad_sides([(-before, -after) for before, after in sides])
         return result if bias is None else result.add(_channels(bias, groups * outside, spatial, what))
+
+
+def _interleaved(x: T, along: int, across: int) -> T:
+    """Every element along one axis becomes as many as another axis, which comes later, has; that one gets size 1."""
+    order = [axis for axis in range(x.ndim) if axis != across]
+    order.insert(order.index(along) + 1, across)
+    sizes = list(x.shape)
+    sizes[along], sizes[across] = sizes[along] * sizes[across], 1
+    return x.permute(tuple(order)).reshape(tuple(sizes))
 
 
 def _convolution_sides(

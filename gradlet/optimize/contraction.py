@@ -24,6 +24,7 @@ AHEAD_BYTES = 2048  # how far before its use a row of narrow elements is asked f
 LONG_ROW = 4096  # bytes
 SMALL_RANGE = 5  # reduce ranges up to this size (filter taps) are written out
 SCATTER = 24  # multiply-adds of a lane that storing it by itself costs
+REUSE = 4  # rows of a tile, at least, where there are many
 
 
 class Contraction(NamedTuple):
@@ -114,12 +115,14 @@ def _analyse(facts: KernelFacts, plan: Plan, reduce: UOp) -> Contraction | None:
     candidates: list[tuple[float, int, UOp]] = []
     depth = math.prod(size_bound(r) for r in reduce.src[1:])
     for loop in sorted(outputs, key=lambda r: r.arg.number):
-        cost = _lane_cost(facts, plan, loop, loads, stores, depth)
+        cost = _lane_cost(facts, plan, loop, loads, stores, depth, outputs)
         candidates.append((cost, -loop.arg.number, loop))
     if not (STRICT_FLOAT.value and reduce.dtype.is_float):
         for loop in reduce.src[1:]:
             if size_bound(loop) >= 8:
-                candidates.append((1.3 * _lane_cost(facts, plan, loop, loads, [], depth), -loop.arg.number, loop))
+                candidates.append(
+                    (1.3 * _lane_cost(facts, plan, loop, loads, [], depth, outputs), -loop.arg.number, loop)
+                )
     if not candidates:
         return None
     cost, _, vector = min(candidates, key=lambda c: c[:2])
@@ -147,7 +150,7 @@ def _largest(plan: Plan, loops: list[UOp]) -> UOp | None:
 
 
 def _lane_cost(
-    facts: KernelFacts, plan: Plan, loop: UOp, loads: list[Access], stores: list[Access], depth: int
+    facts: KernelFacts, plan: Plan, loop: UOp, loads: list[Access], stores: list[Access], depth: int, outputs: set[UOp]
 ) -> float:
     """Relative cost of taking `loop` as lanes: 1 when everything is contiguous and registers are full."""
     size = plan.size(loop)
@@ -159,12 +162,20 @@ def _lane_cost(
         if loop not in facts.ranges[access.address]:
             continue
         stride = facts.stride(access, loop)
-        if stride != 1:
-            cost += lanes if stride is None or not 2 <= stride <= MOST_APART else stride
+        if stride is not None and 2 <= stride <= MOST_APART:
+            cost += stride / _reuse(facts, plan, access, outputs)
+        elif stride != 1:
+            cost += lanes
     for access in stores:
         if facts.stride(access, loop) not in (0, 1):
             cost += min(0.5, SCATTER / depth)
     return cost / filled
+
+
+def _reuse(facts: KernelFacts, plan: Plan, access: Access, outputs: set[UOp]) -> int:
+    """How many rows of a tile share what is picked out of vectors."""
+    others = [plan.size(r) for r in outputs if r not in facts.ranges[access.address]]
+    return min(REUSE, max(others, default=1))
 
 
 def _plan_tile(facts: KernelFacts, plan: Plan, found: Contraction) -> None:

@@ -17,6 +17,8 @@ from gradlet.optimize.analysis import (
     SHORT_ROW,
     Access,
     KernelFacts,
+    affine,
+    coefficient,
     is_fixed,
     range_size,
     size_bound,
@@ -226,8 +228,10 @@ def _vectorize_outputs(facts: KernelFacts, plan: Plan, busy: set[UOp]) -> None:
             continue
         best = max(candidates, key=lambda r: (_total(facts, accesses, r), r.arg.number))
         if _total(facts, accesses, best) <= _gathers(facts, accesses, best):
-            _block(facts, plan, accesses, candidates)
-            continue
+            best = max(candidates, key=lambda r: _total_inside(facts, plan, store, accesses, r))
+            if not facts.reduces or _total_inside(facts, plan, store, accesses, best) <= 0:
+                _block(facts, plan, accesses, candidates)
+                continue
         size = plan.size(best)
         if size < 4:
             continue
@@ -251,14 +255,38 @@ def _block(facts: KernelFacts, plan: Plan, accesses: Sequence[Access], candidate
         return  # rows of a scan, which are far from one another
     for stores in (True, False):
         for loop in candidates:
-            along = any(a.is_store is stores and loop in a.ranges and facts.stride(a, loop) == 1 for a in accesses)
+            along = any(a.is_store is stores and loop in a.ranges and _is_along(facts, a, loop) for a in accesses)
             if along and plan.size(loop) >= side and plan.blocks(loop) == plan.size(loop):
                 plan.unroll(loop, side)
                 break  # a block has two sides, also where operands along further loops are read
 
 
+def _is_along(facts: KernelFacts, access: Access, loop: UOp) -> bool:
+    """Whether an access goes from one element to the next along a loop; a load may stay at each for a few steps."""
+    if facts.stride(access, loop) is not None or access.is_store:
+        return facts.stride(access, loop) == 1
+    inside = [(atom, factor) for atom, factor in access.form.terms.items() if loop in facts.ranges[atom]]
+    return bool(inside) and all(
+        factor == 1
+        and atom.op is Op.IDIV
+        and atom.src[1].op is Op.CONST
+        and coefficient(affine(atom.src[0]), loop, facts.ranges) == 1
+        for atom, factor in inside
+    )
+
+
 def _total(facts: KernelFacts, accesses: Sequence[Access], loop: UOp) -> int:
     return sum(_score(facts, a, loop) for a in accesses)
+
+
+def _total_inside(facts: KernelFacts, plan: Plan, store: UOp, accesses: Sequence[Access], loop: UOp) -> float:
+    """The same where every access counts as often as it runs for an element of the result: a store of lanes apart does
+    no harm after a sum over lanes side by side, nor do weights that stay while the pixels move.
+    """
+    if plan.size(loop) < plan.lanes_for(loop):
+        return 0.0
+    outside = math.prod(size_bound(r) for r in facts.ranges[store])
+    return sum(_score(facts, a, loop) * math.prod(size_bound(r) for r in a.ranges) / outside for a in accesses)
 
 
 def _gathers(facts: KernelFacts, accesses: Sequence[Access], loop: UOp) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -121,7 +122,8 @@ def from_array(value: Any, dtype: DType | None) -> HostData:
 
     if value.__class__ is np.ndarray and (plain := _PLAIN.get(value.dtype)) is not None and dtype in (None, plain):
         return HostData(np.ascontiguousarray(value).reshape(-1), plain, value.shape)
-    if isinstance(value, np.ma.MaskedArray):
+    masked = sys.modules.get("numpy.ma")  # nobody has masked arrays while it is not loaded
+    if masked is not None and isinstance(value, masked.MaskedArray):
         raise DTypeError("a masked array would lose its mask; choose what stands in masked places with .filled(value)")
     try:
         found = np.asarray(value)

@@ -56,6 +56,31 @@ def test_a_product_added_in_place_guards_nothing() -> None:
             assert amounts(opts, OptKind.UNROLL)
 
 
+def test_windows_over_images_with_channels_last_take_lanes_along_channels() -> None:
+    """Also where the result has its channels first: nine loads of lanes side by side outweigh one store apart."""
+    b = kernels.Builder()
+    out, x, w = b.param(0, 16 * 20 * 320), b.param(1, 22 * 322 * 16), b.param(2, 16 * 9)
+    c, row, column, down, across = b.range(16), b.range(20), b.range(320), b.reduce_range(3), b.reduce_range(3)
+    product = b.load(x, ((row + down) * 322 + column + across) * 16 + c) * b.load(w, c * 9 + down * 3 + across)
+    b.store(out, (c * 20 + row) * 320 + column, b.reduce(Op.ADD, product, down, across))
+    for target in (AVX2, AVX512):
+        opts = heuristic.choose(b.sink("windows"), target)
+        assert [o.axis for o in opts if o.kind is OptKind.VECTORIZE][:1] == [0]
+
+
+def test_lanes_a_few_elements_apart_are_better_than_few_lanes() -> None:
+    """A transposed convolution: weights of one channel lie four apart, two results side by side."""
+    b = kernels.Builder()
+    out, x, w = b.param(0, 24 * 2 * 2 * 160 * 2), b.param(1, 2 * 160 * 24), b.param(2, 24 * 96)
+    c, row, down, column, across = b.range(24), b.range(2), b.range(2), b.range(160), b.range(2)
+    k = b.reduce_range(24)
+    product = b.load(x, (row * 160 + column) * 24 + k) * b.load(w, ((k * 24 + c) * 2 + down) * 2 + across)
+    place = (((c * 2 + row) * 2 + down) * 160 + column) * 2 + across
+    b.store(out, place, b.reduce(Op.ADD, product, k))
+    opts = heuristic.choose(b.sink("transposed"), AVX2)
+    assert amounts(opts, OptKind.VECTORIZE) == [8]
+
+
 def test_matmul_gets_a_register_tile() -> None:
     opts = heuristic.choose(kernels.matmul(512, 512, 512).sink, AVX512)
     assert amounts(opts, OptKind.SPLIT) == [128, 64]

@@ -37,6 +37,16 @@ def test_import_loads_few_modules() -> None:
     assert len(run("import sys, gradlet; print(*sys.modules)").split()) - bare < 160
 
 
+def test_what_was_compiled_before_runs_without_llvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CACHEDIR", str(tmp_path))
+    monkeypatch.setenv("NUM_THREADS", "1")  # other threads are started by code that LLVM links
+    code = (
+        "import sys; from gradlet import Tensor; x = Tensor([[1.0] * 300] * 300); "
+        "print((x @ x).sum().item(), 'llvmlite.binding' in sys.modules)"
+    )
+    assert [run(code).split() for _ in range(2)] == [["27000000.0", "True"], ["27000000.0", "False"]]
+
+
 def test_public_names() -> None:
     import gradlet
 

@@ -116,3 +116,9 @@ def test_a_reduction_that_is_read_through_padding_is_computed_once() -> None:
 
     small, large = [operations(chain(held(np.ones((4, size), np.float32)))) for size in (64, 128)]
     assert large <= 2.5 * small
+
+
+def test_a_transposed_convolution_without_overlap_multiplies_once() -> None:
+    """Windows as wide as they are apart lie side by side: no element of the result is a sum of several."""
+    x, w = held(np.ones((1, 6, 8, 10), np.float32)), held(np.ones((6, 5, 2, 2), np.float32))
+    assert operations(x.conv_transpose2d(w, stride=2)) <= 2 * 6 * 5 * 4 * 80

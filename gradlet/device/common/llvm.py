@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 from gradlet.base.errors import RenderError
@@ -38,11 +39,18 @@ def binding() -> Any:
 
 @cache
 def version() -> str:
-    """Versions of llvmlite and LLVM and how they are asked, part of every cache key."""
+    """Which llvmlite and LLVM, and how they are asked: part of every cache key. Their library is not loaded for it."""
     import llvmlite
 
-    numbers = ".".join(str(v) for v in binding().llvm_version_info)
+    numbers = _library(Path(llvmlite.__file__).parent / "binding")
+    if not numbers:
+        numbers = ".".join(str(v) for v in binding().llvm_version_info)
     return f"llvmlite {llvmlite.__version__} LLVM {numbers} level {CODEGEN_LEVEL} {' '.join(OPTIONS)} pic"
+
+
+def _library(folder: Path) -> str:
+    """The library by name and size, which tell builds of one version apart; empty where it does not lie there."""
+    return " ".join(f"{p.name} {p.stat().st_size}" for p in sorted(folder.glob("*llvmlite*")) if p.suffix != ".py")
 
 
 @cache

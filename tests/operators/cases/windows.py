@@ -82,6 +82,8 @@ transposed("padding", (1, 2, 4, 5), (2, 3, 3, 3), stride=2, padding=1)
 transposed("output_padding", (1, 2, 4, 4), (2, 3, 3, 3), stride=2, padding=1, output_padding=1)
 transposed("dilation", (1, 2, 4, 4), (2, 3, 3, 3), dilation=2)
 transposed("groups", (2, 4, 4, 4), (4, 3, 2, 2), groups=2, stride=2)
+transposed("side_by_side", (2, 4, 3, 5), (4, 3, 2, 3), groups=2, stride=(2, 3), padding=1)
+transposed("side_by_side-one_axis", (1, 2, 4, 3), (2, 3, 2, 3), stride=2)
 transposed("1d", (2, 3, 5), (3, 2, 4), stride=3, padding=1)
 transposed("3d", (1, 2, 3, 2, 3), (2, 2, 2, 2, 2), stride=2)
 
