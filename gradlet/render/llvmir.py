@@ -8,7 +8,7 @@ Nothing is assumed about slots not overlapping: saying so gained nothing measura
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -87,7 +87,13 @@ class Function:
 
 
 def kernel_function(
-    program: LinearProgram, target: Target, name: str, linkage: str = "", attributes: int = 0, loops_before: int = 0
+    program: LinearProgram,
+    target: Target,
+    name: str,
+    linkage: str = "",
+    attributes: int = 0,
+    loops_before: int = 0,
+    words: Sequence[int] = (),
 ) -> Function:
     """One kernel as a function of a module.
 
@@ -98,11 +104,12 @@ def kernel_function(
         linkage: word of LLVM with a space after it, as `internal `.
         attributes: number of the module's attribute group.
         loops_before: loops of the module that stand before this function.
+        words: where in the table each word of a CPU kernel stands; one after another if there are none.
 
     Raises:
         RenderError: an operation that the target lacks, or nodes out of order.
     """
-    kernel = _Kernel(program, target, loops_before)
+    kernel = _Kernel(program, target, loops_before, words)
     kernel.render()
     kernel.handlers.clear()  # they hold the kernel, which would stay until Python looks for cycles
     lines = [kernel.head(name, linkage, attributes), *kernel.writer.lines, "}"]
@@ -159,8 +166,11 @@ class _Carried(NamedTuple):
 class _Kernel:
     """State of rendering one program."""
 
-    def __init__(self, program: LinearProgram, target: Target, loops_before: int = 0) -> None:
+    def __init__(
+        self, program: LinearProgram, target: Target, loops_before: int = 0, words: Sequence[int] = ()
+    ) -> None:
         self.program = program
+        self.words = words
         self.target = target
         self.is_gpu = target.kind == "gpu"
         self.pointer = "ptr addrspace(1)" if self.is_gpu else "ptr"
@@ -237,6 +247,7 @@ class _Kernel:
 
     def _table_entry(self, position: int) -> Value:
         table = Value("%table", "ptr")
+        position = self.words[position] if self.words else position
         if position == 0:
             return table
         return self.writer.emit("ptr", f"getelementptr inbounds i64, {table}, i64 {position}")

@@ -1,7 +1,8 @@
 """Launches of several kernels as one LLVM IR module: a function a body, a function a stage that walks its segments.
 
 `<name>_stage<k>(ptr table, i64 begin, i64 end)` runs the blocks [begin, end) of the stage, its segments' blocks counted
-one after another; `<name>` runs all stages on the calling thread. `table` is the launch's: addresses by slot, then
+one after another; `<name>` runs all stages on the calling thread. A stage of one segment of one body is that body,
+unless others use it too. `table` is the launch's: addresses by slot, then
 variables. What differs between segments stands in two constant arrays: hundreds of segments are no more code than one.
 A stage of one segment has no loop over segments. Its bodies read the launch's table where that has their
 words in a row.
@@ -12,6 +13,7 @@ Bodies that other launches have too may stand in modules of their own, the same 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
@@ -77,18 +79,26 @@ def entries_name(program: LaunchProgram) -> str:
 def _launch_module(program: LaunchProgram, target: Target, apart: Collection[int]) -> str:
     functions: list[Function] = []
     loops = 0
+    stages = [_Stage(program, number) for number in range(len(program.stages))]
+    whole = _whole_stages(program, stages, apart)
     for number, body in enumerate(program.programs):
         if number in apart:
             functions.append(Function([f"declare void @{_body_name(program, number)}({CPU_ARGUMENTS})"], {}, 0))
             continue
-        function = llvmir.kernel_function(body, target, _body_name(program, number), "internal ", 1, loops)
+        stage = whole.get(number)
+        if stage is None:
+            function = llvmir.kernel_function(body, target, _body_name(program, number), "internal ", 1, loops)
+        else:
+            (use,) = stage.stage[0]
+            name = stage_name(program, stage.number)
+            function = llvmir.kernel_function(body, target, name, "", 1, loops, stage.words(use))
         loops += function.loops
         functions.append(function)
-    stages = [_Stage(program, number) for number in range(len(program.stages))]
-    for stage in stages:
+    rest = [stage for stage in stages if stage not in whole.values()]
+    for stage in rest:
         functions.append(stage.function())
     functions.append(_all_stages(program))
-    body_lines = [line for stage in stages for line in stage.constants()]
+    body_lines = [line for stage in rest for line in stage.constants()]
     entries = [program.name, *[stage_name(program, number) for number in range(len(stages))]]
     listed = ", ".join(f"ptr @{name}" for name in entries)
     body_lines.append(f"@{entries_name(program)} = constant [{len(entries)} x ptr] [{listed}]")
@@ -101,6 +111,13 @@ def _launch_module(program: LaunchProgram, target: Target, apart: Collection[int
         llvmir.attributes_line(first, target, 1, "noinline "),
     ]
     return llvmir.module_text(target, [*body_lines, ""], attributes, functions)
+
+
+def _whole_stages(program: LaunchProgram, stages: list[_Stage], apart: Collection[int]) -> dict[int, _Stage]:
+    """The stages that are one body which nothing else uses, by that body: it is their function."""
+    counts = Counter(use.body for stage in program.stages for segment in stage for use in segment)
+    alone = {stage.alone[0].body: stage for stage in stages if stage.alone is not None and len(stage.alone) == 1}
+    return {body: stage for body, stage in alone.items() if counts[body] == 1 and body not in apart}
 
 
 def _body_name(program: LaunchProgram, number: int) -> str:

@@ -83,7 +83,19 @@ def test_equal_segments_share_their_code_and_regions_have_their_own() -> None:
     stage = stage[: stage.index("\n}")]
     assert [stage.count(f"call void @mixed_body{number}(") for number in range(4)] == [1, 1, 1, 0]
     assert stage.count("alloca [36 x i8], align 64") == 1
-    assert text.count("define internal void") == 4
+    assert text.count("define internal void") == 3
+
+
+def test_a_stage_that_is_one_body_is_no_function_that_calls_it() -> None:
+    """Its words are read where the launch's table has them; what several stages use stands apart from them."""
+    text = render(lower_launch(launches.mixed().sink, AVX2), AVX2)
+    stage = text[text.index("define void @mixed_stage1") :]
+    assert "call void @mixed" not in stage[: stage.index("\n}")]
+    assert "mixed_stage1_words" not in text and "mixed_body3" not in text
+    twice = launches.ping_pong().sink
+    uses = [use.body for stage in twice.arg.stages for segment in stage for use in segment]
+    text = render(lower_launch(twice, AVX2), AVX2)
+    assert all(f"define internal void @ping_pong_body{body}(" in text for body in uses if uses.count(body) > 1)
 
 
 def test_a_word_is_looked_for_where_some_segment_has_it() -> None:

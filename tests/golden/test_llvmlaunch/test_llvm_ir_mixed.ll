@@ -2,7 +2,6 @@ target triple = "x86_64-unknown-linux-gnu"
 
 @mixed_stage0_segments = internal constant [3 x { i64, i32, i32 }] [{ i64, i32, i32 } { i64 1, i32 0, i32 0 }, { i64, i32, i32 } { i64 6, i32 1, i32 2 }, { i64, i32, i32 } { i64 7, i32 0, i32 6 }]
 @mixed_stage0_words = internal constant [8 x i32] [i32 3, i32 4, i32 -1, i32 2, i32 1, i32 -1, i32 5, i32 6]
-@mixed_stage1_words = internal constant [4 x i32] [i32 0, i32 1, i32 3, i32 5]
 @mixed_entries = constant [3 x ptr] [ptr @mixed, ptr @mixed_stage0, ptr @mixed_stage1]
 
 define internal void @mixed_body0(ptr noalias readonly %table, i64 %begin, i64 %end) #1 {
@@ -103,14 +102,14 @@ after0_3:
   ret void
 }
 
-define internal void @mixed_body3(ptr noalias readonly %table, i64 %begin, i64 %end) #1 {
+define void @mixed_stage1(ptr noalias readonly %table, i64 %begin, i64 %end) #1 {
 entry:
   %p0 = load ptr, ptr %table, align 8
   %v1 = getelementptr inbounds i64, ptr %table, i64 1
   %p1 = load ptr, ptr %v1, align 8
-  %v2 = getelementptr inbounds i64, ptr %table, i64 2
+  %v2 = getelementptr inbounds i64, ptr %table, i64 3
   %p2 = load ptr, ptr %v2, align 8
-  %v3 = getelementptr inbounds i64, ptr %table, i64 3
+  %v3 = getelementptr inbounds i64, ptr %table, i64 5
   %p3 = load ptr, ptr %v3, align 8
   %a4 = getelementptr float, ptr %p0, i64 0
   %a5 = getelementptr float, ptr %p1, i64 0
@@ -241,33 +240,6 @@ next:
   %following = add nuw nsw i64 %number, 1
   %more = icmp slt i64 %stop, %end
   br i1 %more, label %segment, label %out
-out:
-  ret void
-}
-
-define void @mixed_stage1(ptr noalias readonly %table, i64 %begin, i64 %end) #0 {
-entry:
-  %tables = alloca [4 x i64], align 8
-  %any = icmp slt i64 %begin, %end
-  br i1 %any, label %shape0, label %out
-shape0:
-  br label %fill0
-fill0:
-  %word0 = phi i64 [ 0, %shape0 ], [ %word0_next, %fill0 ]
-  %a1 = getelementptr inbounds i32, ptr @mixed_stage1_words, i64 %word0
-  %v2 = load i32, ptr %a1, align 4
-  %v3 = sext i32 %v2 to i64
-  %a4 = getelementptr inbounds i64, ptr %table, i64 %v3
-  %v5 = load i64, ptr %a4, align 8
-  %a6 = getelementptr inbounds i64, ptr %tables, i64 %word0
-  store i64 %v5, ptr %a6, align 8
-  %word0_next = add nuw nsw i64 %word0, 1
-  %v7 = icmp slt i64 %word0_next, 4
-  br i1 %v7, label %fill0, label %filled0
-filled0:
-  %a8 = getelementptr inbounds i64, ptr %tables, i64 0
-  call void @mixed_body3(ptr %a8, i64 %begin, i64 %end)
-  br label %out
 out:
   ret void
 }
