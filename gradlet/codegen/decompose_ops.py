@@ -18,6 +18,22 @@ from gradlet.ops.op import DOTS, ELEMENTWISE, Op
 from gradlet.optimize.analysis import kernel_order, use_counts
 from gradlet.target.target import Target
 
+# Members of an enum are slow to reach through their class.
+_ADD: Final = Op.ADD
+_CONST: Final = Op.CONST
+_COS: Final = Op.COS
+_DOT: Final = Op.DOT
+_DOT16: Final = Op.DOT16
+_EXP: Final = Op.EXP
+_EXP2: Final = Op.EXP2
+_LOG: Final = Op.LOG
+_LOG2: Final = Op.LOG2
+_MUL: Final = Op.MUL
+_MULADD: Final = Op.MULADD
+_POW: Final = Op.POW
+_REDUCE: Final = Op.REDUCE
+_SIN: Final = Op.SIN
+
 # e**r = 1 + r + r**2 q(r) for |r| <= log(2) / 2
 EXP: Final = (0.4999999403953552, 0.16666515171527863, 0.04166845604777336, 0.008369418792426586, 0.0013813142431899905)
 # log(1 + f) = f - f**2 / 2 + f**3 p(f) for sqrt(1/2) <= 1 + f <= sqrt(2)
@@ -83,7 +99,7 @@ def constant(like: UOp, value: float) -> UOp:
 
 def fused(x: UOp, y: UOp | float, z: UOp | float) -> UOp:
     """x * y + z."""
-    return x.alu(Op.MULADD, x.coerce(y), x.coerce(z))
+    return x.alu(_MULADD, x.coerce(y), x.coerce(z))
 
 
 def polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:
@@ -233,17 +249,17 @@ def _round_float64(x: UOp) -> UOp:
 
 def power(x: UOp, y: UOp) -> UOp:
     """x ** y through float64, whose library function is exact enough to round once."""
-    return x.cast(dtypes.float64).alu(Op.POW, y.cast(dtypes.float64)).cast(dtypes.float32)
+    return x.cast(dtypes.float64).alu(_POW, y.cast(dtypes.float64)).cast(dtypes.float32)
 
 
 _EXPANSIONS: Final[dict[Op, Callable[..., UOp]]] = {
-    Op.EXP: exp,
-    Op.EXP2: exp2,
-    Op.LOG: log,
-    Op.LOG2: log2,
-    Op.SIN: sin,
-    Op.COS: cos,
-    Op.POW: power,
+    _EXP: exp,
+    _EXP2: exp2,
+    _LOG: log,
+    _LOG2: log2,
+    _SIN: sin,
+    _COS: cos,
+    _POW: power,
 }
 
 
@@ -261,20 +277,20 @@ def form_multiply_adds(sink: UOp) -> UOp:
     uses = use_counts(order)
     accumulated: set[UOp] = set()
     for node in reversed(order):
-        if node.op is Op.REDUCE and node.arg.op is Op.ADD and uses[node.src[0]] == 1:
+        if node.op is _REDUCE and node.arg.op is _ADD and uses[node.src[0]] == 1:
             accumulated.add(node.src[0])
-        elif node in accumulated and node.op is Op.ADD:
+        elif node in accumulated and node.op is _ADD:
             accumulated.update(s for s in node.src if uses[s] == 1)
     new: dict[UOp, UOp] = {}
     changed = new.keys()
     for node in order:
         product = None
-        if node.op is Op.ADD and node.dtype.is_float and node not in accumulated:
-            product = next((i for i in (0, 1) if node.src[i].op is Op.MUL and uses[node.src[i]] == 1), None)
+        if node.op is _ADD and node.dtype.is_float and node not in accumulated:
+            product = next((i for i in (0, 1) if node.src[i].op is _MUL and uses[node.src[i]] == 1), None)
         if product is not None:
             src = [new.get(s, s) for s in node.src]
             factors = src[product].src
-            new[node] = mk(Op.MULADD, node.dtype, (factors[0], factors[1], src[1 - product]))
+            new[node] = mk(_MULADD, node.dtype, (factors[0], factors[1], src[1 - product]))
         elif not changed.isdisjoint(node.src):
             new[node] = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
     return new.get(sink, sink)
@@ -298,7 +314,7 @@ def join_dots(sink: UOp) -> UOp:
     for node in order:
         src = tuple([new.get(s, s) for s in node.src])
         made = node if src == node.src else mk(node.op, node.dtype, src, node.arg)
-        if node.op is Op.ADD:
+        if node.op is _ADD:
             for i in (1, 0):
                 joined = _joined(src[i], src[1 - i], alone) if node.src[i] in alone else None
                 if joined is not None:
@@ -317,14 +333,14 @@ def _joined(dot: UOp, rest: UOp, alone: set[UOp]) -> UOp | None:
     while dot.op in DOTS:
         chain.append(dot)
         dot = dot.src[2]
-    if not chain or dot.op is not Op.CONST or dot.arg:
+    if not chain or dot.op is not _CONST or dot.arg:
         return None
-    if chain[0].op is Op.DOT16 or rest.op is Op.DOT:
+    if chain[0].op is _DOT16 or rest.op is _DOT:
         return _begun_with(chain, rest)
-    if rest.op is Op.ADD and rest in alone:
+    if rest.op is _ADD and rest in alone:
         for i in (0, 1):
-            if rest.src[i].op is Op.DOT and rest.src[i] in alone:
-                return mk(Op.ADD, rest.dtype, (rest.src[1 - i], _begun_with(chain, rest.src[i])))
+            if rest.src[i].op is _DOT and rest.src[i] in alone:
+                return mk(_ADD, rest.dtype, (rest.src[1 - i], _begun_with(chain, rest.src[i])))
     return None
 
 

@@ -30,6 +30,12 @@ _NEXT: Final = Op.NEXT
 _INDEX: Final = Op.INDEX
 _PREFETCH: Final = Op.PREFETCH
 _LOAD: Final = Op.LOAD
+_LOOKUP: Final = Op.LOOKUP
+_PICK: Final = Op.PICK
+_PREFIX: Final = Op.PREFIX
+_REDUCE_LANES: Final = Op.REDUCE_LANES
+_SHUFFLE: Final = Op.SHUFFLE
+_VECTORIZE: Final = Op.VECTORIZE
 
 
 def unroll(sink: UOp) -> UOp:
@@ -272,7 +278,7 @@ class _Vectorizer:
             first = linear.at(0) if linear is not None else self._made(row)
             src = (self.spread(self._made(start), count), first, *[self.new[r] for r in loops])
             return mk(node.op, node.dtype.vec(count), src, node.arg)
-        if node.op is Op.PREFIX:
+        if node.op is _PREFIX:
             return prefix(self.spread(self._made(node.src[0]), count), node.arg)
         if node.op is _NEXT and lane not in self.ranges[node.src[0]]:
             register, after = self.new[node.src[0]], self.new[node.src[1]]
@@ -281,9 +287,9 @@ class _Vectorizer:
         if node.op is _NEXT:
             carry, value, result = [self.spread(self._made(s), count) for s in node.src]
             return mk(node.op, result.dtype, (carry, value, result))
-        if node.op is Op.PICK:
+        if node.op is _PICK:
             return self._pick(node, count)
-        if node.op is Op.LOOKUP:
+        if node.op is _LOOKUP:
             table, index = node.src
             return mk(node.op, node.dtype.vec(count), (self.new[table], self.spread(self._made(index), count)))
         if node.op is _INDEX:
@@ -303,7 +309,7 @@ class _Vectorizer:
         if any(p.op is not _CONST for p in picks):
             raise CompilerError(f"which lane is picked is not known: {node}")
         arg = ShuffleArg(tuple([int(p.arg) for p in picks]))
-        return mk(Op.SHUFFLE, node.dtype.vec(count), (self.new[node.src[0]],), arg)
+        return mk(_SHUFFLE, node.dtype.vec(count), (self.new[node.src[0]],), arg)
 
     def spread(self, node: UOp, count: int) -> UOp:
         """The value in every lane, unless it is a vector already."""
@@ -325,7 +331,7 @@ class _Vectorizer:
         value = self.spread(value, count)
         if rest:
             value = mk(_REDUCE, value.dtype, (value, *rest), node.arg)
-        return mk(Op.REDUCE_LANES, node.dtype, (value,), ReduceArg(node.arg.op))
+        return mk(_REDUCE_LANES, node.dtype, (value,), ReduceArg(node.arg.op))
 
     def _contiguous_start(self, index: UOp) -> UOp | None:
         """The scalar element number of lane 0 if the lanes touch consecutive elements."""
@@ -346,7 +352,7 @@ class _Vectorizer:
         if start is None and len(index.src) == 2 and self._goes_back(index):
             first = self.linear[index.src[1]].at(count - 1)
             forward = mk(_LOAD, node.dtype.vec(count), (mk(_INDEX, index.dtype, (self.new[index.src[0]], first)),))
-            return mk(Op.SHUFFLE, forward.dtype, (forward,), ShuffleArg(tuple(range(count))[::-1]))
+            return mk(_SHUFFLE, forward.dtype, (forward,), ShuffleArg(tuple(range(count))[::-1]))
         if start is None:
             apart = self._apart(node, count) or self._near(node, lane, count)
             if apart is not None:
@@ -354,7 +360,7 @@ class _Vectorizer:
             linear = self.linear.get(index.src[1])
             if linear is not None and len(index.src) == 2 and len(node.src) == 1 and not node.dtype.is_bool:
                 return self._gather(index, linear, node.dtype.vec(count))
-            return mk(Op.VECTORIZE, node.dtype.vec(count), tuple([self.lane_copy(node, lane, i) for i in range(count)]))
+            return mk(_VECTORIZE, node.dtype.vec(count), tuple([self.lane_copy(node, lane, i) for i in range(count)]))
         address = mk(_INDEX, index.dtype, (self.new[index.src[0]], start, *self._gate(index, count)))
         otherwise = tuple([self.spread(self._made(s), count) for s in node.src[1:]])
         return mk(_LOAD, node.dtype.vec(count), (address, *otherwise))
@@ -384,9 +390,9 @@ class _Vectorizer:
     def _near(self, node: UOp, lane: UOp, count: int) -> UOp | None:
         """A load whose lanes repeat or skip elements in a pattern that is the same for every vector."""
         index = node.src[0]
-        if index.src[1] in self.linear or any(s.op is not Op.CONST or s.arg != 0 for s in node.src[1:]):
+        if index.src[1] in self.linear or any(s.op is not _CONST or s.arg != 0 for s in node.src[1:]):
             return None
-        if any(n.op is Op.LOAD and lane in self.ranges[n] for n in toposort((index.src[1],))):
+        if any(n.op is _LOAD and lane in self.ranges[n] for n in toposort((index.src[1],))):
             return None
         elements = self._simple_lanes(index.src[1], lane, count)
         gate: UOp | None = None
@@ -396,7 +402,7 @@ class _Vectorizer:
 
     def _simple_lanes(self, node: UOp, lane: UOp, count: int) -> tuple[UOp, ...]:
         lanes = [self.lane_copy(node, lane, i) for i in range(count)]
-        return rewrite(mk(Op.SINK, dtypes.void, tuple(lanes)), INDEX_MATH).src
+        return rewrite(mk(_SINK, dtypes.void, tuple(lanes)), INDEX_MATH).src
 
     def _prefetch(self, node: UOp, count: int) -> UOp:
         """One line: that of the first lane. What is gathered from many is not brought near."""
@@ -448,7 +454,7 @@ class _Vectorizer:
                 made = self.new[top]
             elif top in self.linear:
                 made = self.linear[top].at(i)
-            elif top.op is _REDUCE or top.op is _CARRY or top.op is _NEXT or top.op is Op.PREFIX:
+            elif top.op is _REDUCE or top.op is _CARRY or top.op is _NEXT or top.op is _PREFIX:
                 made = pick(self.new[top], i)
             else:
                 waiting = [s for s in top.src if (s, i) not in self.lane_copies]
@@ -465,7 +471,7 @@ def broadcast(node: UOp, count: int) -> UOp:
     """A scalar in every lane of a vector."""
     if node.op is _CONST:
         return UOp.const(node.dtype.vec(count), node.arg)
-    return mk(Op.VECTORIZE, node.dtype.vec(count), (node,) * count)
+    return mk(_VECTORIZE, node.dtype.vec(count), (node,) * count)
 
 
 def prefix(value: UOp, arg: PrefixArg) -> UOp:
@@ -475,7 +481,7 @@ def prefix(value: UOp, arg: PrefixArg) -> UOp:
 
     def moved(node: UOp, by: int) -> UOp:
         picks = (*range(by), *range(count, 2 * count - by))
-        return mk(Op.SHUFFLE, dtype, (neutral, node), ShuffleArg(picks))
+        return mk(_SHUFFLE, dtype, (neutral, node), ShuffleArg(picks))
 
     if arg.exclusive:
         value = moved(value, 1)
@@ -488,4 +494,4 @@ def prefix(value: UOp, arg: PrefixArg) -> UOp:
 
 def iota(count: int) -> UOp:
     """The index vector 0, 1, 2, ..."""
-    return mk(Op.VECTORIZE, dtypes.index.vec(count), tuple([UOp.const(dtypes.index, i) for i in range(count)]))
+    return mk(_VECTORIZE, dtypes.index.vec(count), tuple([UOp.const(dtypes.index, i) for i in range(count)]))

@@ -14,13 +14,14 @@ from typing import Final
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
 
+_DOT: Final = Op.DOT
 _ENDS: Final = frozenset({Op.RANGE, Op.END, Op.STORE})  # of straight code, within which loads may change places
 _READING: Final = frozenset({Op.INDEX, Op.LOAD, Op.PREFETCH, Op.VECTORIZE})
 
 
 def side_by_side(uops: list[UOp]) -> list[UOp]:
     """The program with DOTs that go on from one another in turn with those of other sums in the same straight code."""
-    if not any(node.op is Op.DOT for node in uops):
+    if _DOT not in [node.op for node in uops]:
         return uops
     uses = Counter(s for node in uops for s in node.src)
     result: list[UOp] = []

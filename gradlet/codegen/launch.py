@@ -116,7 +116,7 @@ class _Work:
         found = self._costs.get((use.body, near))
         if found is None:
             body = self.ast.src[use.body]
-            found = cost.estimate_block(body, near).flops, cost.estimate(body, near).bytes
+            found = cost.estimate_region(body, near)
             self._costs[use.body, near] = found
         return found
 

@@ -20,6 +20,22 @@ _MADE_ANEW: Final = 1 << Op.REDUCE | 1 << Op.CARRY | 1 << Op.NEXT | 1 << Op.AFTE
 # Members of an enum are slow to reach through their class.
 _RANGE: Final = Op.RANGE
 _ACC: Final = Op.ACC
+_ADD: Final = Op.ADD
+_AFTER: Final = Op.AFTER
+_CARRY: Final = Op.CARRY
+_CONST: Final = Op.CONST
+_END: Final = Op.END
+_LOAD: Final = Op.LOAD
+_MUL: Final = Op.MUL
+_MULADD: Final = Op.MULADD
+_NEXT: Final = Op.NEXT
+_REDUCE: Final = Op.REDUCE
+_SINK: Final = Op.SINK
+_STORE: Final = Op.STORE
+_UPDATE: Final = Op.UPDATE
+_VECTORIZE: Final = Op.VECTORIZE
+_WGMMA: Final = Op.WGMMA
+_WHERE: Final = Op.WHERE
 _REDUCES: Final = 1 << Op.REDUCE
 _LOOPS: Final = frozenset({Op.RANGE, Op.REDUCE, Op.AFTER})  # their contexts follow from ranges alone
 
@@ -79,21 +95,21 @@ class _Accumulators:
                 new[node] = node
                 program.contexts[node] = contexts[node]
                 continue
-            if node.op is Op.SINK:
+            if node.op is _SINK:
                 continue
-            if node.op is Op.REDUCE:
+            if node.op is _REDUCE:
                 self._reduce(node, contexts[node])
                 continue
-            if node.op is Op.CARRY:
+            if node.op is _CARRY:
                 self._carry(node)
                 continue
-            if node.op is Op.NEXT:
+            if node.op is _NEXT:
                 self._next(node)
                 continue
-            if node.op is Op.AFTER:
+            if node.op is _AFTER:
                 new[node] = node.src[0]
                 continue
-            if node.op is Op.ADD and starts and (started := self._started(node)) is not None:
+            if node.op is _ADD and starts and (started := self._started(node)) is not None:
                 new[node] = new[started]
                 continue
             made = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
@@ -102,9 +118,9 @@ class _Accumulators:
                 raise CompilerError(f"a value is needed both while a loop accumulates it and after: {made}")
             new[node] = made
             program.contexts[made] = contexts[node]
-            if node.op is Op.LOAD and (filled := node.src[0].src[0]).op is Op.AFTER:
+            if node.op is _LOAD and (filled := node.src[0].src[0]).op is _AFTER:
                 self._follow_filling(made, filled)
-            elif node.op is Op.WGMMA:
+            elif node.op is _WGMMA:
                 for filled in node.src[:2]:
                     self._follow_filling(made, filled)
         stores = list(dict.fromkeys(self.new[s] for s in self.sink.src))
@@ -115,7 +131,7 @@ class _Accumulators:
 
     def _follow_filling(self, made: UOp, filled: UOp) -> None:
         """What reads an array comes after the stores that fill it."""
-        stores = [self.new[s] for s in filled.src if s.op is Op.STORE]
+        stores = [self.new[s] for s in filled.src if s.op is _STORE]
         self.program.after[made] = [*self.program.after.get(made, ()), *stores]
 
     def _pin_ordered_loads(self, contexts: dict[UOp, Context]) -> None:
@@ -137,7 +153,7 @@ class _Accumulators:
             return
         inside = set(depth_first(among, {}))
         for node in self.order:
-            if node.op is Op.LOAD and node in inside and (loop := pinned.get(node.src[0].src[0])) is not None:
+            if node.op is _LOAD and node in inside and (loop := pinned.get(node.src[0].src[0])) is not None:
                 contexts[node] = self._deeper(contexts[node], loop)
             elif node.op not in _LOOPS:
                 for source in node.src:
@@ -155,10 +171,10 @@ class _Accumulators:
             start = self.new[self.starts[node][1]]
             context = self.nest.places[min(node.src[1:], key=self.nest.nesting)].parent
         loops = tuple(sorted(node.src[1:], key=self.nest.nesting))
-        acc = mk(Op.ACC, dtype, (start, *loops), self._number())
+        acc = mk(_ACC, dtype, (start, *loops), self._number())
         innermost = loops[-1]
         value = self._combine(op, acc, node.src[0], innermost)
-        update = mk(Op.UPDATE, dtype, (acc, value))
+        update = mk(_UPDATE, dtype, (acc, value))
         self.new[node] = acc
         self.updates[acc] = update
         if node not in self.starts:
@@ -187,7 +203,7 @@ class _Accumulators:
         """A register that begins before the outermost of the CARRY's loops."""
         start, _, *loops = node.src
         loops.sort(key=self.nest.nesting)
-        acc = mk(Op.ACC, node.dtype, (self.new[start], *loops), self._number())
+        acc = mk(_ACC, node.dtype, (self.new[start], *loops), self._number())
         self.new[node] = acc
         self.program.contexts[acc] = self.nest.places[loops[0]].parent
         self._wait(acc, (start,))
@@ -196,7 +212,7 @@ class _Accumulators:
         """The register gets its next value at the end of an iteration; the NEXT is its result."""
         carry, value, result = node.src
         acc = self.new[carry]
-        update = mk(Op.UPDATE, carry.dtype, (acc, self.new[value]))
+        update = mk(_UPDATE, carry.dtype, (acc, self.new[value]))
         if self.carried.setdefault(acc, update) is not update:
             raise CompilerError(f"a CARRY has two different values in the next iteration: {carry}")
         self.program.contexts[update] = acc.src[-1]
@@ -222,9 +238,9 @@ class _Accumulators:
             self.program.contexts[total] = loop
             self._wait(total, (value,))
             return total
-        if value.op is Op.WGMMA:
+        if value.op is _WGMMA:
             made = self.new[value]
-            total = mk(Op.WGMMA, acc.dtype, (*made.src[:4], acc, *made.src[5:]), made.arg)
+            total = mk(_WGMMA, acc.dtype, (*made.src[:4], acc, *made.src[5:]), made.arg)
             self.inside.add(total)
             self.program.contexts[total] = loop
             self.program.after[total] = list(self.program.after.get(made, ()))
@@ -232,12 +248,12 @@ class _Accumulators:
         pending = [value]
         while pending:
             part = pending.pop()
-            splits = part.op is Op.ADD and op is Op.ADD and self.uses[part] == 1 and _has_product(part)
+            splits = part.op is _ADD and op is _ADD and self.uses[part] == 1 and _has_product(part)
             if splits and part.dtype.is_float and not STRICT_FLOAT.value:
                 pending.extend((part.src[1], part.src[0]))
                 continue
-            if op is Op.ADD and self._is_single_product(part):
-                total = mk(Op.MULADD, part.dtype, (self.new[part.src[0]], self.new[part.src[1]], total))
+            if op is _ADD and self._is_single_product(part):
+                total = mk(_MULADD, part.dtype, (self.new[part.src[0]], self.new[part.src[1]], total))
                 used = part.src
             else:
                 total = total.alu(op, self.new[part])
@@ -249,7 +265,7 @@ class _Accumulators:
 
     def _is_single_product(self, node: UOp) -> bool:
         return (
-            node.op is Op.MUL and node.dtype.is_float and self.uses[node] == 1 and not STRICT_FLOAT.value
+            node.op is _MUL and node.dtype.is_float and self.uses[node] == 1 and not STRICT_FLOAT.value
         )  # fmt: skip
 
     def _order_stores(self, stores: list[UOp]) -> None:
@@ -260,7 +276,7 @@ class _Accumulators:
         """
         loads: dict[UOp, list[UOp]] = {}
         for node in self.program.contexts:
-            if node.op is Op.LOAD:
+            if node.op is _LOAD:
                 loads.setdefault(node.src[0].src[0], []).append(node)
         waits = {node: list(others) for node, others in self.program.after.items()}
         groups: dict[UOp, list[list[UOp]]] = {}  # of each buffer, the stores that run together
@@ -306,16 +322,16 @@ def _starts(order: Sequence[UOp], nest: Nest) -> dict[UOp, tuple[UOp, UOp]]:
     if STRICT_FLOAT.value:
         return {}
     users: dict[UOp, list[UOp]] = {}
-    stored = {node.src[0].src[0] for node in order if node.op is Op.STORE}
-    if stored.isdisjoint([node.src[0].src[0] for node in order if node.op is Op.LOAD]):
+    stored = {node.src[0].src[0] for node in order if node.op is _STORE}
+    if stored.isdisjoint([node.src[0].src[0] for node in order if node.op is _LOAD]):
         return {}
     for node in order:
         for source in node.src:
-            if source.op is Op.REDUCE:
+            if source.op is _REDUCE:
                 users.setdefault(source, []).append(node)
     found: dict[UOp, tuple[UOp, UOp]] = {}
     for reduce, using in users.items():
-        if len(using) != 1 or using[0].op is not Op.ADD or reduce.arg.op is not Op.ADD:
+        if len(using) != 1 or using[0].op is not _ADD or reduce.arg.op is not _ADD:
             continue
         other = next((s for s in using[0].src if s is not reduce), None)
         if other is None or not _is_stored_value(other, stored):
@@ -328,9 +344,9 @@ def _starts(order: Sequence[UOp], nest: Nest) -> dict[UOp, tuple[UOp, UOp]]:
 
 def _is_stored_value(node: UOp, stored: set[UOp]) -> bool:
     """A load of what the kernel stores itself, or a constant where nothing has been stored yet."""
-    if node.op is Op.WHERE and node.src[2].op in (Op.CONST, Op.VECTORIZE):
+    if node.op is _WHERE and node.src[2].op in (_CONST, _VECTORIZE):
         node = node.src[1]
-    return node.op is Op.LOAD and node.src[0].src[0] in stored and not node.mask & _REDUCES
+    return node.op is _LOAD and node.src[0].src[0] in stored and not node.mask & _REDUCES
 
 
 def _has_product(node: UOp) -> bool:
@@ -338,9 +354,9 @@ def _has_product(node: UOp) -> bool:
     stack = [node]
     while stack:
         part = stack.pop()
-        if part.op is Op.MUL:
+        if part.op is _MUL:
             return True
-        if part.op is Op.ADD:
+        if part.op is _ADD:
             stack.extend(part.src)
     return False
 
@@ -389,10 +405,10 @@ class _Schedule:
         for context in (*deepest_first, None):
             body: list[UOp] = []
             for node in self._ordered(sorted(members[context], key=rank.__getitem__), rank):
-                if node.op is Op.RANGE:
+                if node.op is _RANGE:
                     body.append(node)
                     body.extend(bodies.pop(node))
-                    body.append(mk(Op.END, dtypes.void, (node,)))
+                    body.append(mk(_END, dtypes.void, (node,)))
                 else:
                     body.append(node)
             bodies[context] = body

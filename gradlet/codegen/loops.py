@@ -176,7 +176,7 @@ def _merge(sink: UOp, outer: UOp, inner: UOp) -> UOp:
     new: dict[UOp, UOp] = {outer: UOp.const(dtypes.index, 0), inner: merged}
     order = kernel_order(sink)
     in_guards: dict[UOp, UOp] = dict(apart)
-    for node in toposort([n.src[2] for n in order if n.op is Op.INDEX and len(n.src) > 2]):
+    for node in toposort([n.src[2] for n in order if n.op is _INDEX and len(n.src) > 2]):
         if node not in apart and not in_guards.keys().isdisjoint(node.src):
             in_guards[node] = mk(node.op, node.dtype, _unclosed(node, in_guards), node.arg)
     changed = new.keys()
@@ -197,7 +197,7 @@ def _unclosed(node: UOp, new: dict[UOp, UOp]) -> tuple[UOp, ...]:
     src = tuple([new.get(s, s) for s in node.src])
     if node.op is not _REDUCE:
         return src
-    closed = dict.fromkeys(r for s in src[1:] for r in toposort((s,)) if r.op is Op.RANGE)
+    closed = dict.fromkeys(r for s in src[1:] for r in toposort((s,)) if r.op is _RANGE)
     return (src[0], *closed)
 
 
@@ -223,7 +223,7 @@ class Nest:
         self.ranges = ranges_in(sink)
         self._share_blocks()
         self.places: dict[UOp, Place] = {}
-        if like is not None and like.places.keys() == {n for n in self.order if n.op is Op.RANGE}:
+        if like is not None and like.places.keys() == {n for n in self.order if n.op is _RANGE}:
             self.places = like.places
         known = like.depths if like is not None and self.places else None
         self.depths: dict[UOp, int] = nesting_depths(self.order, self.ranges) if known is None else known
@@ -235,7 +235,7 @@ class Nest:
 
     def _share_blocks(self) -> None:
         """All stores belong to the block, also what goes to scratch memory and has the same place in every block."""
-        blocks = frozenset(n for n in self.order if n.op is Op.RANGE and n.arg.kind is AxisKind.PARALLEL)
+        blocks = frozenset([n for n in self.order if n.op is _RANGE and n.arg.kind is AxisKind.PARALLEL])
         if blocks:
             self.ranges = dict(self.ranges)
             for store in self.sink.src:
@@ -301,19 +301,19 @@ class Nest:
         None of them is part of another one, which would want a later place.
         """
         stores = [s for s in self.sink.src if self.ranges[s]]
-        nests = {s: sorted(self.ranges[s], key=self.nesting) for s in stores}
-        closing = [n for n in reversed(self.order) if n.op in CLOSING]
+        nests = {ranges: sorted(ranges, key=self.nesting) for ranges in {self.ranges[s] for s in stores}}
+        closing = [n for n in reversed(self._waiting) if n.op in CLOSING]
         # Nothing waits for a store, so all stores of a loop go to where the latest of them can.
         latest: dict[tuple[UOp | None, UOp], int] = {}
         for store in stores:
             parent: UOp | None = None
-            for loop in nests[store]:
+            for loop in nests[self.ranges[store]]:
                 key = (parent, loop)
                 latest[key] = max(latest.get(key, 0), self.level(store, parent))
                 parent = loop
         for store in stores:
             parent = None
-            for loop in nests[store]:
+            for loop in nests[self.ranges[store]]:
                 wanted = Place(parent, latest[parent, loop])
                 if self.places.setdefault(loop, wanted) != wanted:
                     return [store], loop, wanted
@@ -331,7 +331,7 @@ class Nest:
         """Where the ranges that a REDUCE or AFTER closes have to stand, outermost first."""
         places: list[tuple[UOp, Place]] = []
         parent = self.context(node)
-        inside = [s for s in node.src if s.op is not Op.RANGE]
+        inside = [s for s in node.src if s.op is not _RANGE]
         for loop in sorted(closed_by(node), key=self.nesting):
             places.append((loop, Place(parent, max([self.level(s, parent) for s in inside]))))
             parent = loop

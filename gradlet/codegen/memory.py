@@ -21,6 +21,7 @@ _SINK: Final = Op.SINK
 _AFTER: Final = Op.AFTER
 _WHERE: Final = Op.WHERE
 _ADD: Final = Op.ADD
+_EXTRACT: Final = Op.EXTRACT
 
 
 _GUARDED: Final = frozenset({Op.LOAD, Op.STORE, Op.SINK, Op.WHERE})
@@ -161,8 +162,8 @@ def _user_of_narrowed(node: UOp, src: tuple[UOp, ...]) -> UOp:
     if lanes and node.op in COMPARE:
         width = _width(lanes)
         src = tuple([_cast(s, width) for s in src])
-    elif lanes and node.op is Op.EXTRACT:
-        return mk(Op.EXTRACT, src[0].dtype.scalar, src, node.arg).cast(dtypes.index)
+    elif lanes and node.op is _EXTRACT:
+        return mk(_EXTRACT, src[0].dtype.scalar, src, node.arg).cast(dtypes.index)
     return mk(node.op, node.dtype, src, node.arg)
 
 

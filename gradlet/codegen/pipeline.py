@@ -36,6 +36,10 @@ from gradlet.optimize.opttext import opts_for
 from gradlet.rules.sets import INDEX_MATH
 from gradlet.target.target import Target
 
+# Members of an enum are slow to reach through their class.
+_PARAM: Final = Op.PARAM
+_RANGE: Final = Op.RANGE
+
 
 @dataclass(frozen=True)
 class Lowering:
@@ -167,13 +171,13 @@ def lower(ast: UOp, target: Target, observers: Sequence[Observer] = (), parallel
 def describe(ast: UOp, sink: UOp, uops: tuple[UOp, ...], lanes: simt.Lanes | None = None) -> LinearProgram:
     """The program with the facts about it that a launch needs; `lanes` is for programs without THREAD ranges."""
     nodes = toposort((ast,))
-    params = {n.arg.slot: n for n in nodes if n.op is Op.PARAM}
+    params = {n.arg.slot: n for n in nodes if n.op is _PARAM}
     variables = variables_in_order(nodes)
     grid = threads = 1
     for node in uops:
-        if node.op is Op.RANGE and node.arg.kind is AxisKind.PARALLEL:
+        if node.op is _RANGE and node.arg.kind is AxisKind.PARALLEL:
             grid *= max(1, size_bound(node))
-        elif node.op is Op.RANGE and node.arg.kind is AxisKind.THREAD:
+        elif node.op is _RANGE and node.arg.kind is AxisKind.THREAD:
             threads *= range_size(node) or 1
     if lanes is not None:
         threads = lanes.threads

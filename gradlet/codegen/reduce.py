@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gradlet.base.dtype import accumulator, dtypes
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import Op
 from gradlet.optimize.analysis import kernel_order, use_counts
+
+# Members of an enum are slow to reach through their class.
+_ADD: Final = Op.ADD
+_CONST: Final = Op.CONST
+_MAX: Final = Op.MAX
+_MIN: Final = Op.MIN
+_REDUCE: Final = Op.REDUCE
+_WHERE: Final = Op.WHERE
 
 
 def merge_nested(sink: UOp) -> UOp:
@@ -18,7 +28,7 @@ def merge_nested(sink: UOp) -> UOp:
         made = node
         if not changed.isdisjoint(node.src):
             made = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
-        if node.op is Op.REDUCE:
+        if node.op is _REDUCE:
             made = _merged(node, made, uses)
         if made is not node:
             new[node] = made
@@ -28,20 +38,20 @@ def merge_nested(sink: UOp) -> UOp:
 def _merged(old: UOp, node: UOp, uses: dict[UOp, int]) -> UOp:
     value = node.src[0]
     before = old.src[0]
-    if before.op is Op.REDUCE and value.op is Op.REDUCE and value.arg == node.arg and uses[before] == 1:
-        return mk(Op.REDUCE, node.dtype, (value.src[0], *value.src[1:], *node.src[1:]), node.arg)
-    if node.arg.op is Op.ADD and before.op is Op.WHERE and uses[before] == 1 and is_zero(value.src[2]):
+    if before.op is _REDUCE and value.op is _REDUCE and value.arg == node.arg and uses[before] == 1:
+        return mk(_REDUCE, node.dtype, (value.src[0], *value.src[1:], *node.src[1:]), node.arg)
+    if node.arg.op is _ADD and before.op is _WHERE and uses[before] == 1 and is_zero(value.src[2]):
         condition, inner, zero = value.src
-        single = before.src[1].op is Op.REDUCE and uses[before.src[1]] == 1
-        if single and inner.op is Op.REDUCE and inner.arg == node.arg:
+        single = before.src[1].op is _REDUCE and uses[before.src[1]] == 1
+        if single and inner.op is _REDUCE and inner.arg == node.arg:
             guarded = condition.where(inner.src[0], zero)
-            return mk(Op.REDUCE, node.dtype, (guarded, *inner.src[1:], *node.src[1:]), node.arg)
+            return mk(_REDUCE, node.dtype, (guarded, *inner.src[1:], *node.src[1:]), node.arg)
     return node
 
 
 def is_zero(node: UOp) -> bool:
     """Whether a node is the constant 0."""
-    return node.op is Op.CONST and node.arg == 0
+    return node.op is _CONST and node.arg == 0
 
 
 def widen_accumulators(sink: UOp) -> UOp:
@@ -51,12 +61,12 @@ def widen_accumulators(sink: UOp) -> UOp:
         if not node.src:
             continue
         src = tuple([new.get(s, s) for s in node.src])
-        if node.op is Op.REDUCE and node.dtype.is_bool:
-            op = Op.MAX if node.arg.op in (Op.ADD, Op.MAX) else Op.MIN
-            wide = mk(Op.REDUCE, dtypes.uint8, (src[0].cast(dtypes.uint8), *src[1:]), node.arg._replace(op=op))
+        if node.op is _REDUCE and node.dtype.is_bool:
+            op = _MAX if node.arg.op in (_ADD, _MAX) else _MIN
+            wide = mk(_REDUCE, dtypes.uint8, (src[0].cast(dtypes.uint8), *src[1:]), node.arg._replace(op=op))
             new[node] = wide.ne(0)
-        elif node.op is Op.REDUCE and (wider := accumulator(node.dtype)) is not node.dtype:
-            new[node] = mk(Op.REDUCE, wider, (src[0].cast(wider), *src[1:]), node.arg).cast(node.dtype)
+        elif node.op is _REDUCE and (wider := accumulator(node.dtype)) is not node.dtype:
+            new[node] = mk(_REDUCE, wider, (src[0].cast(wider), *src[1:]), node.arg).cast(node.dtype)
         elif src != node.src:
             new[node] = mk(node.op, node.dtype, src, node.arg)
     return new.get(sink, sink)

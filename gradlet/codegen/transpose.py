@@ -13,13 +13,20 @@ every vector unit. Of wider vectors each piece holds other rows.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import Op, ShuffleArg
 from gradlet.optimize.analysis import affine, kernel_order
 from gradlet.optimize.tiles import PIECE_BYTES
+
+# Members of an enum are slow to reach through their class.
+_CONST: Final = Op.CONST
+_INDEX: Final = Op.INDEX
+_LOAD: Final = Op.LOAD
+_SHUFFLE: Final = Op.SHUFFLE
+_VECTORIZE: Final = Op.VECTORIZE
 
 
 class _Lanes(NamedTuple):
@@ -36,7 +43,7 @@ def transpose_in_registers(sink: UOp) -> UOp:
     found: dict[_Lanes, dict[int, UOp]] = {}
     twice: set[_Lanes] = set()
     for node in order:
-        if node.op is Op.VECTORIZE and all(s.op is Op.LOAD for s in node.src) and not _is_broadcast(node):
+        if node.op is _VECTORIZE and all(s.op is _LOAD for s in node.src) and not _is_broadcast(node):
             gathered = _lanes(node)
             if gathered is not None:
                 vectors = found.setdefault(gathered[0], {})
@@ -67,7 +74,7 @@ class Gather(NamedTuple):
         element = UOp.const(dtypes.index, self.constant + self.factor * lane)
         if self.rest is not None:
             element = self.rest + element if element.arg else self.rest
-        return mk(Op.LOAD, dtype, (mk(Op.INDEX, self.dtype.scalar, (self.param, element)),))
+        return mk(_LOAD, dtype, (mk(_INDEX, self.dtype.scalar, (self.param, element)),))
 
 
 def gathered(vectors: Mapping[UOp, Gather]) -> dict[UOp, UOp]:
@@ -87,7 +94,7 @@ def gathered(vectors: Mapping[UOp, Gather]) -> dict[UOp, UOp]:
         for constant, node in alike.items():
             if node not in new:
                 alone = lanes._replace(constant=constant)
-                new[node] = mk(Op.VECTORIZE, lanes.dtype, tuple([alone.load(i, scalar) for i in range(count)]))
+                new[node] = mk(_VECTORIZE, lanes.dtype, tuple([alone.load(i, scalar) for i in range(count)]))
     return new
 
 
@@ -118,7 +125,7 @@ def _lanes(node: UOp) -> tuple[_Lanes, int] | None:
         index = load.src[0]
         if index.src[0] is not param or index.src[2:] != node.src[0].src[0].src[2:]:
             return None
-        if len(load.src) > 1 and (load.src[1].op is not Op.CONST or load.src[1].arg):
+        if len(load.src) > 1 and (load.src[1].op is not _CONST or load.src[1].arg):
             return None
         forms.append(affine(index.src[1]))
     first = forms[0].constant
@@ -134,11 +141,11 @@ def _rows(group: list[UOp], width: int) -> list[UOp]:
     for load in group[0].src:
         if any(gates):
             true = UOp.const(dtypes.bool, True)
-            gate = mk(Op.VECTORIZE, dtypes.bool.vec(width), tuple([g[0] if g else true for g in gates]))
-            index = mk(Op.INDEX, load.src[0].dtype, (*load.src[0].src[:2], gate))
-            rows.append(mk(Op.LOAD, dtype.vec(width), (index, UOp.const(dtype.vec(width), 0))))
+            gate = mk(_VECTORIZE, dtypes.bool.vec(width), tuple([g[0] if g else true for g in gates]))
+            index = mk(_INDEX, load.src[0].dtype, (*load.src[0].src[:2], gate))
+            rows.append(mk(_LOAD, dtype.vec(width), (index, UOp.const(dtype.vec(width), 0))))
         else:
-            rows.append(mk(Op.LOAD, dtype.vec(width), load.src))
+            rows.append(mk(_LOAD, dtype.vec(width), load.src))
     return rows
 
 
@@ -152,7 +159,7 @@ def _columns(rows: list[UOp], width: int) -> list[UOp]:
     half = width // 2
     for _ in range(width.bit_length() - 1):
         pairs = [(vectors[i], vectors[i + half]) for i in range(half)]
-        vectors = [mk(Op.SHUFFLE, dtype.vec(count), pair, picks) for pair in pairs for picks in (low, high)]
+        vectors = [mk(_SHUFFLE, dtype.vec(count), pair, picks) for pair in pairs for picks in (low, high)]
     return vectors
 
 
@@ -165,7 +172,7 @@ def _joined(parts: list[UOp]) -> UOp:
 
 def _pair(first: UOp, second: UOp) -> UOp:
     count = first.dtype.count + second.dtype.count
-    return mk(Op.SHUFFLE, first.dtype.scalar.vec(count), (first, second), ShuffleArg(tuple(range(count))))
+    return mk(_SHUFFLE, first.dtype.scalar.vec(count), (first, second), ShuffleArg(tuple(range(count))))
 
 
 def _interleaving(count: int, width: int, begin: int) -> ShuffleArg:

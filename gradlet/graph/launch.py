@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeGuard
+from typing import Final, NamedTuple, TypeGuard
 
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import AxisKind, BodyUse, LaunchArg, LaunchSegment, Op
+
+# Members of an enum are slow to reach through their class.
+_PARAM: Final = Op.PARAM
+_RANGE: Final = Op.RANGE
+_STORE: Final = Op.STORE
+_VARIABLE: Final = Op.VARIABLE
 
 
 class BodyFacts(NamedTuple):
@@ -33,15 +39,15 @@ def is_launch(arg: object) -> TypeGuard[LaunchArg]:
 def body_facts(body: UOp) -> BodyFacts:
     """The facts of a body, or of any kernel."""
     order = toposort((body,))
-    params = sorted((n for n in order if n.op is Op.PARAM), key=lambda n: int(n.arg.slot))
-    blocks = [n for n in order if n.op is Op.RANGE and n.arg.kind is AxisKind.PARALLEL]
-    written = frozenset(s.src[0].src[0].arg.slot for s in body.src if s.op is Op.STORE)
+    params = sorted([n for n in order if n.op is _PARAM], key=lambda n: int(n.arg.slot))
+    blocks = [n for n in order if n.op is _RANGE and n.arg.kind is AxisKind.PARALLEL]
+    written = frozenset([s.src[0].src[0].arg.slot for s in body.src if s.op is _STORE])
     return BodyFacts(tuple(params), variables_in_order(order), written, tuple(blocks))
 
 
 def variables_in_order(order: Iterable[UOp]) -> tuple[UOp, ...]:
     """The VARIABLE nodes among some nodes as a launch gives their values: v2 comes before v10."""
-    return tuple(sorted((n for n in order if n.op is Op.VARIABLE), key=lambda n: (len(n.arg.name), n.arg.name)))
+    return tuple(sorted([n for n in order if n.op is _VARIABLE], key=lambda n: (len(n.arg.name), n.arg.name)))
 
 
 def uses(arg: LaunchArg) -> list[BodyUse]:

@@ -254,8 +254,9 @@ _tables: Final[list[dict[Any, _Entry]]] = [{} for _ in range(KIND_ZERO)]
 def _make_forget(table: dict[Any, _Entry]) -> Any:
     def forget(entry: _Entry) -> None:
         # The key may already belong to a younger node.
-        if table.get(entry.key) is entry:
-            del table[entry.key]
+        key = entry.key
+        if table.get(key) is entry:
+            del table[key]
 
     return forget
 

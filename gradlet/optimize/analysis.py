@@ -31,6 +31,15 @@ _CONST: Final = Op.CONST
 _ADD: Final = Op.ADD
 _MUL: Final = Op.MUL
 _LOAD: Final = Op.LOAD
+_REDUCE: Final = Op.REDUCE
+_CARRY: Final = Op.CARRY
+_AFTER: Final = Op.AFTER
+_IDIV: Final = Op.IDIV
+_MAX: Final = Op.MAX
+_MIN: Final = Op.MIN
+_MOD: Final = Op.MOD
+_PARAM: Final = Op.PARAM
+_SINK: Final = Op.SINK
 _RANGE_BIT: Final = 1 << Op.RANGE
 CLOSING: Final = frozenset({Op.REDUCE, Op.AFTER})  # what runs over ranges of its own and closes them
 
@@ -115,7 +124,7 @@ def closed_by(node: UOp) -> tuple[UOp, ...]:
 def nesting_depths(order: Sequence[UOp], ranges: dict[UOp, frozenset[UOp]]) -> dict[UOp, int]:
     """0 for the ranges of stores; a range that a REDUCE or AFTER closes lies deeper than those that it depends on."""
     # What is carried belongs to one row: its loop is inside those of the rows.
-    depths = {r: 1 for node in order if node.op is Op.CARRY for r in node.src[2:]}
+    depths = {r: 1 for node in order if node.op is _CARRY for r in node.src[2:]}
     for node in reversed(order):
         if node.op is _STORE:
             for r in ranges[node]:
@@ -179,8 +188,8 @@ def make_after(dtype: DType, sources: Iterable[UOp]) -> UOp:
     """An AFTER; a STORE that became several, or none, is a SINK of them."""
     flat: list[UOp] = []
     for source in sources:
-        flat.extend(source.src if source.op is Op.SINK else (source,))
-    return mk(Op.AFTER, dtype, tuple(dict.fromkeys(flat)))
+        flat.extend(source.src if source.op is _SINK else (source,))
+    return mk(_AFTER, dtype, tuple(dict.fromkeys(flat)))
 
 
 def make_range(size: UOp, number: int, kind: AxisKind) -> UOp:
@@ -292,7 +301,7 @@ def divisor(node: UOp) -> int:
         return abs(int(node.arg))
     if node.op is _MUL:
         return divisor(node.src[0]) * divisor(node.src[1])
-    if node.op in (_ADD, Op.MIN, Op.MAX):
+    if node.op in (_ADD, _MIN, _MAX):
         return math.gcd(divisor(node.src[0]), divisor(node.src[1]))
     return 1
 
@@ -325,13 +334,13 @@ class Access(NamedTuple):
     @property
     def slot(self) -> int | None:
         """Which PARAM it is; None for an array of the core."""
-        return int(self.param.arg.slot) if self.param.op is Op.PARAM else None
+        return int(self.param.arg.slot) if self.param.op is _PARAM else None
 
 
 def _is_digit(node: UOp, loop: UOp) -> bool:
     """Whether an expression is a quotient or remainder of a range by constants."""
     depth = 0
-    while node.op in (Op.IDIV, Op.MOD) and node.src[1].op is Op.CONST:
+    while node.op in (_IDIV, _MOD) and node.src[1].op is _CONST:
         node, depth = node.src[0], depth + 1
     return node is loop and depth > 0
 
@@ -360,7 +369,7 @@ class KernelFacts:
     @cached_property
     def reduces(self) -> list[UOp]:
         """All REDUCE nodes."""
-        return [n for n in self.order if n.op is Op.REDUCE]
+        return [n for n in self.order if n.op is _REDUCE]
 
     @cached_property
     def accesses(self) -> list[Access]:

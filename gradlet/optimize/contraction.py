@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
@@ -16,6 +16,12 @@ from gradlet.optimize.pixels import plan_pixels
 from gradlet.optimize.plan import Plan
 from gradlet.optimize.thin import plan_thin
 from gradlet.optimize.tileshape import Need, Tile, choose_tile
+
+# Members of an enum are slow to reach through their class.
+_ADD: Final = Op.ADD
+_CAST: Final = Op.CAST
+_CONST: Final = Op.CONST
+_MUL: Final = Op.MUL
 
 MAX_COPIES = 256  # multiply-adds written out in one loop body
 MIN_STRIPS = 4  # of a block: a tile's rows are read once for all of them
@@ -78,22 +84,22 @@ def _factors(reduce: UOp) -> tuple[UOp, UOp] | None:
 
 def _products(reduce: UOp) -> list[UOp]:
     """The products that a REDUCE sums; empty when it sums something else too."""
-    if reduce.arg.op is not Op.ADD:
+    if reduce.arg.op is not _ADD:
         return []
     pending = [reduce.src[0]]
     found: list[UOp] = []
     while pending:
         value = pending.pop()
-        while value.op is Op.CAST:
+        while value.op is _CAST:
             value = value.src[0]
-        if value.op is Op.ADD:
+        if value.op is _ADD:
             pending.extend((value.src[1], value.src[0]))
         elif value.op in DOTS:
             found.append(value)
             pending.append(value.src[2])
-        elif value.op is Op.MUL and value.src[1].op is not Op.CONST:
+        elif value.op is _MUL and value.src[1].op is not _CONST:
             found.append(value)
-        elif value.op is Op.CONST and found and not value.arg:
+        elif value.op is _CONST and found and not value.arg:
             continue  # what DOTs begin with
         else:
             return []
@@ -286,8 +292,9 @@ def _write_out_taps(plan: Plan, found: Contraction, shape: Tile) -> None:
         body *= 2  # a sum waits in a register while its product is made: more of them at once do not fit
     if body < 16:
         longest = max(loops, key=plan.blocks, default=None)
+        # Two dozen products hide what a loop costs; more of them are more code for LLVM and no faster.
         if longest is not None and plan.blocks(longest) >= 8:
-            plan.unroll(longest, next((u for u in (4, 2) if plan.blocks(longest) % u == 0 and body * u <= 64), 1))
+            plan.unroll(longest, next((u for u in (4, 2) if plan.blocks(longest) % u == 0 and body * u <= 32), 1))
 
 
 def _keep_streams_short(facts: KernelFacts, plan: Plan, found: Contraction, along_reduce: bool) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import DOTS, ELEMENTWISE, AxisKind, Op
 from gradlet.optimize.analysis import KernelFacts, size_bound
 
-_FREE = frozenset({Op.CAST, Op.BITCAST, Op.WHERE})
+_FREE: Final = frozenset({Op.CAST, Op.BITCAST, Op.WHERE})
+_WEIGHTS: Final = {op: 2 if op is Op.MULADD else 1 for op in ELEMENTWISE - _FREE}
+_REDUCE: Final = Op.REDUCE  # members of an enum are slow to reach through their class
 
 
 class Cost(NamedTuple):
@@ -24,34 +26,54 @@ def estimate(sink: UOp, near: frozenset[int] = frozenset()) -> Cost:
     return estimate_facts(KernelFacts(sink), near)
 
 
-def estimate_block(sink: UOp, near: frozenset[int] = frozenset()) -> Cost:
-    """The same for one iteration of the PARALLEL range: what is no part of it is done again for every one."""
+def estimate_region(sink: UOp, near: frozenset[int] = frozenset()) -> Cost:
+    """Operations of one iteration of the PARALLEL range, and the bytes of all: see `estimate`.
+
+    What is no part of the range is done again for every iteration.
+    """
     facts = KernelFacts(sink)
-    blocks = frozenset(r for r in facts.loops if r.arg.kind is AxisKind.PARALLEL)
-    return estimate_facts(facts, near, blocks)
+    trips = {r: size_bound(r) for r in facts.loops}
+    one = {r: 1 if r.arg.kind is AxisKind.PARALLEL else size for r, size in trips.items()}
+    return Cost(_flops(facts, one), _bytes(facts, trips, near))
 
 
-def estimate_facts(facts: KernelFacts, near: frozenset[int] = frozenset(), fixed: frozenset[UOp] = frozenset()) -> Cost:
-    """The same for a kernel whose facts are known; the ranges in `fixed` do one iteration."""
-    trips = {r: 1 if r in fixed else size_bound(r) for r in facts.loops}
+def estimate_facts(facts: KernelFacts, near: frozenset[int] = frozenset()) -> Cost:
+    """The same for a kernel whose facts are known."""
+    trips = {r: size_bound(r) for r in facts.loops}
+    return Cost(_flops(facts, trips), _bytes(facts, trips, near))
+
+
+def _flops(facts: KernelFacts, trips: dict[UOp, int]) -> int:
+    """Operations on floats, where every range does so many iterations."""
     flops = 0
+    counts: dict[frozenset[UOp], int] = {}  # iterations of the same ranges are asked for again and again
+
+    def iterations(ranges: frozenset[UOp]) -> int:
+        found = counts.get(ranges)
+        if found is None:
+            found = counts[ranges] = math.prod([trips[r] for r in ranges])
+        return found
+
     for node in facts.order:
-        if node.op in DOTS:
-            flops += (8 if node.op is Op.DOT else 4) * math.prod(trips[r] for r in facts.ranges[node])
+        op = node.op
+        if op in DOTS:
+            flops += (8 if op is Op.DOT else 4) * iterations(facts.ranges[node])
         if not node.dtype.is_float:
             continue
-        if node.op in ELEMENTWISE and node.op not in _FREE:
-            weight = 2 if node.op is Op.MULADD else 1
-            flops += weight * math.prod(trips[r] for r in facts.ranges[node])
-        elif node.op is Op.REDUCE:
-            inside = facts.ranges[node] | frozenset(node.src[1:])
-            flops += math.prod(trips[r] for r in inside)
+        if op in _WEIGHTS:
+            flops += _WEIGHTS[op] * iterations(facts.ranges[node])
+        elif op is _REDUCE:
+            flops += iterations(facts.ranges[node].union(node.src[1:]))
+    return flops
+
+
+def _bytes(facts: KernelFacts, trips: dict[UOp, int], near: frozenset[int]) -> int:
+    """Unique bytes of memory that is not near."""
     touched: dict[tuple[UOp, bool], int] = {}
     for access in facts.accesses:
         if access.param.op is not Op.PARAM or access.param.arg.slot in near:
             continue
-        elements = math.prod(trips[r] for r in facts.ranges[access.address.src[1]])
+        elements = math.prod([trips[r] for r in facts.ranges[access.address.src[1]]])
         key = (access.param, access.is_store)
         touched[key] = min(touched.get(key, 0) + elements, max(access.param.arg.size, 1))
-    total = sum(count * param.dtype.itemsize for (param, _), count in touched.items())
-    return Cost(flops, total)
+    return sum(count * param.dtype.itemsize for (param, _), count in touched.items())

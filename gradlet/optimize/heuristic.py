@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, adds_in_order
@@ -27,6 +28,13 @@ from gradlet.optimize.cost import estimate_facts
 from gradlet.optimize.plan import Plan
 from gradlet.optimize.tables import lookups
 from gradlet.target.target import Target
+
+# Members of an enum are slow to reach through their class.
+_CARRY: Final = Op.CARRY
+_LOAD: Final = Op.LOAD
+_LOOKUP: Final = Op.LOOKUP
+_REDUCE: Final = Op.REDUCE
+_SINK: Final = Op.SINK
 
 SHORT = 16  # iterations of a reduce that are written out
 MAX_BODY = 600  # nodes in the copies of a loop body
@@ -53,7 +61,7 @@ def choose(sink: UOp, target: Target, parallel: bool = True) -> tuple[Opt, ...]:
     if tables:
         scheduled = KernelFacts(actions.apply(sink, tables, target))
         plan = _plan(scheduled, target, parallel)
-        looked_up = [n for n in scheduled.order if n.op is Op.LOOKUP]
+        looked_up = [n for n in scheduled.order if n.op is _LOOKUP]
         if all(not plan.lanes.isdisjoint(scheduled.ranges[n]) for n in looked_up):
             return (*tables, *plan.opts)
     return tuple(_plan(facts, target, parallel).opts)
@@ -132,7 +140,7 @@ def _write_out_short(facts: KernelFacts, plan: Plan, reduce: UOp, done: set[UOp]
 
 def _weight(facts: KernelFacts, plan: Plan, node: UOp) -> int:
     """Instructions a node becomes: a load that lanes gather is one a lane."""
-    if node.op is not Op.LOAD or plan.lanes.isdisjoint(facts.ranges[node]):
+    if node.op is not _LOAD or plan.lanes.isdisjoint(facts.ranges[node]):
         return 1
     access = next(a for a in facts.accesses if a.node is node)
     along = plan.lanes & facts.ranges[node]
@@ -241,7 +249,7 @@ def _vectorize_outputs(facts: KernelFacts, plan: Plan, busy: set[UOp]) -> None:
 
 def _meets_lanes(facts: KernelFacts, plan: Plan, loop: UOp) -> bool:
     """Whether another store's values depend on this range together with one that has lanes already."""
-    nodes = (n for n in facts.order if n.op is not Op.SINK)
+    nodes = (n for n in facts.order if n.op is not _SINK)
     return any(loop in facts.ranges[n] and not plan.lanes.isdisjoint(facts.ranges[n]) for n in nodes)
 
 
@@ -251,7 +259,7 @@ def _block(facts: KernelFacts, plan: Plan, accesses: Sequence[Access], candidate
     side = next((side for side in BLOCK_SIDES if body * side * side <= MAX_BLOCK), None)
     if side is None:
         return  # computing, not moving: copies would only be long to compile
-    if any(facts.ranges[n] & set(candidates) for n in facts.order if n.op is Op.CARRY):
+    if any(facts.ranges[n] & set(candidates) for n in facts.order if n.op is _CARRY):
         return  # rows of a scan, which are far from one another
     for stores in (True, False):
         for loop in candidates:
@@ -296,7 +304,7 @@ def _gathers(facts: KernelFacts, accesses: Sequence[Access], loop: UOp) -> int:
 def _copies(facts: KernelFacts, plan: Plan, loop: UOp, lanes: int, accesses: Sequence[Access]) -> int:
     """How many vectors of the output range to keep in flight."""
     inside = [n for n in facts.order if loop in facts.ranges[n]]
-    reduces = sum(1 for n in inside if n.op is Op.REDUCE)
+    reduces = sum(1 for n in inside if n.op is _REDUCE)
     most = max(1, -(-plan.size(loop) // lanes))
     if reduces:
         # A column reduction: wide rows are kind to the prefetcher; each REDUCE keeps an accumulator a copy.
@@ -321,7 +329,7 @@ def _copies(facts: KernelFacts, plan: Plan, loop: UOp, lanes: int, accesses: Seq
 
 def _weight_of_lanes(facts: KernelFacts, plan: Plan, loop: UOp, node: UOp) -> int:
     """How much code a node is that has lanes along a range: those a few elements apart are picked out of vectors."""
-    if node.op is not Op.LOAD:
+    if node.op is not _LOAD:
         return 1
     stride = facts.stride(next(a for a in facts.accesses if a.node is node), loop)
     return PICKED * stride * plan.copies(node) if stride is not None and 2 <= stride <= MOST_APART else 1
@@ -335,7 +343,7 @@ def _block_cost(size: int, lanes: int, copies: int) -> float:
 
 def _interleave(facts: KernelFacts, plan: Plan) -> None:
     """Rows side by side where each iteration waits for a carried value: several chains of dependences at once."""
-    carries = [n for n in facts.order if n.op is Op.CARRY]
+    carries = [n for n in facts.order if n.op is _CARRY]
     rows = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP and any(r in facts.ranges[n] for n in carries)]
     if not rows or any(r in plan.lanes for r in rows) or plan.copies(carries[0]) > 1:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.settings import STRICT_FLOAT
@@ -23,6 +23,13 @@ from gradlet.optimize.analysis import (
     size_bound,
 )
 from gradlet.target.target import Target
+
+# Members of an enum are slow to reach through their class.
+_ADD: Final = Op.ADD
+_CARRY: Final = Op.CARRY
+_INDEX: Final = Op.INDEX
+_MUL: Final = Op.MUL
+_NEXT: Final = Op.NEXT
 
 
 class Part(NamedTuple):
@@ -70,7 +77,7 @@ class Plan:
         self._ordered: set[UOp] = set()
         if STRICT_FLOAT.value:
             for reduce in facts.reduces:
-                if reduce.dtype.is_float and reduce.arg.op in (Op.ADD, Op.MUL):
+                if reduce.dtype.is_float and reduce.arg.op in (_ADD, _MUL):
                     self._ordered.update(reduce.src[1:])
 
     def size(self, loop: UOp) -> int:
@@ -109,7 +116,7 @@ class Plan:
         """Lanes of a vector register for the widest value that depends on the range."""
         widest = 1
         for node in self.facts.order:
-            if node.dtype.kind in "uif" and loop in self.facts.ranges[node] and node.op is not Op.INDEX:
+            if node.dtype.kind in "uif" and loop in self.facts.ranges[node] and node.op is not _INDEX:
                 widest = max(widest, node.dtype.itemsize)
         return max(1, self.target.vector_bits // (8 * max(widest, 2)))
 
@@ -200,7 +207,7 @@ class Plan:
         size = range_size(loop)
         if size is None or self.blocks(loop) != size or loop in self._closed or not self._may_repeat:
             return False
-        if any(n.op in (Op.CARRY, Op.NEXT) for n in self.facts.order):
+        if any(n.op in (_CARRY, _NEXT) for n in self.facts.order):
             return False
         parts = pieces(size, amount, Tail.BALANCE)
         if len(parts) == 1:

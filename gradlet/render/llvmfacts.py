@@ -18,6 +18,7 @@ _RANGE: Final = Op.RANGE
 _ACC: Final = Op.ACC
 _UPDATE: Final = Op.UPDATE
 _END: Final = Op.END
+_VECTORIZE: Final = Op.VECTORIZE
 
 
 def accumulators(uops: tuple[UOp, ...]) -> tuple[dict[UOp, list[UOp]], dict[UOp, list[UOp]]]:
@@ -53,7 +54,7 @@ def gate_of(index: UOp) -> UOp | None:
     if len(index.src) < 3:
         return None
     gate = index.src[2]
-    if gate.op is Op.VECTORIZE and all(s is gate.src[0] for s in gate.src):
+    if gate.op is _VECTORIZE and all(s is gate.src[0] for s in gate.src):
         return gate.src[0] if index.src[0].arg.size >= gate.dtype.count else gate
     return gate
 
@@ -87,16 +88,16 @@ def lane_strides(uops: tuple[UOp, ...]) -> dict[UOp, tuple[int, int]]:
 
 def known_integer(node: UOp) -> int | None:
     """The value of a constant, also when it is a broadcast one."""
-    if node.op is Op.VECTORIZE and all(s is node.src[0] for s in node.src):
+    if node.op is _VECTORIZE and all(s is node.src[0] for s in node.src):
         node = node.src[0]
-    return int(node.arg) if node.op is Op.CONST else None
+    return int(node.arg) if node.op is _CONST else None
 
 
 def is_number(node: UOp) -> bool:
     """Whether a node is a constant other than NaN."""
-    if node.op is Op.VECTORIZE and all(s is node.src[0] for s in node.src):
+    if node.op is _VECTORIZE and all(s is node.src[0] for s in node.src):
         node = node.src[0]
-    return node.op is Op.CONST and node.arg == node.arg
+    return node.op is _CONST and node.arg == node.arg
 
 
 def is_inside(amount: UOp, dtype: DType) -> bool:

@@ -58,9 +58,33 @@ _RANGE: Final = Op.RANGE
 _ACC: Final = Op.ACC
 _UPDATE: Final = Op.UPDATE
 _END: Final = Op.END
+_LOCAL: Final = Op.LOCAL
+_DOT: Final = Op.DOT
+_DOT16: Final = Op.DOT16
+_BITCAST: Final = Op.BITCAST
+_CAST: Final = Op.CAST
+_EXTRACT: Final = Op.EXTRACT
+_IDIV: Final = Op.IDIV
+_LOAD: Final = Op.LOAD
+_LOOKUP: Final = Op.LOOKUP
+_MAX: Final = Op.MAX
+_MIN: Final = Op.MIN
+_MOD: Final = Op.MOD
+_PARAM: Final = Op.PARAM
+_PREFETCH: Final = Op.PREFETCH
+_REDUCE_LANES: Final = Op.REDUCE_LANES
+_SHL: Final = Op.SHL
+_SHR: Final = Op.SHR
+_SHUFFLE: Final = Op.SHUFFLE
+_SINK: Final = Op.SINK
+_SPECIAL: Final = Op.SPECIAL
+_STORE: Final = Op.STORE
+_VARIABLE: Final = Op.VARIABLE
+_VECTORIZE: Final = Op.VECTORIZE
+_WHERE: Final = Op.WHERE
 # Element-wise ops that are written in ways of their own.
 _OF_A_KIND: Final = frozenset({
-    Op.DOT, Op.DOT16, Op.CAST, Op.BITCAST, Op.WHERE, Op.IDIV, Op.MOD, Op.SHL, Op.SHR, Op.MAX, Op.MIN,
+    _DOT, _DOT16, _CAST, _BITCAST, _WHERE, _IDIV, _MOD, _SHL, _SHR, _MAX, _MIN,
 })  # fmt: skip
 LOCAL_ALIGN: Final = 64  # bytes; a line of the cache, and the widest vector
 CPU_ARGUMENTS: Final = "ptr noalias readonly %table, i64 %begin, i64 %end"
@@ -190,12 +214,12 @@ class _Kernel:
         self.carried, self.initialised_at = accumulators(program.uops)
         self.lane_stride = lane_strides(program.uops)
         self.handlers: dict[Op, Callable[[UOp], None]] = {
-            Op.CONST: self._const, Op.PARAM: self._nothing, Op.VARIABLE: self._nothing, Op.SINK: self._nothing,
-            Op.LOCAL: self._nothing,
-            Op.SPECIAL: self._special, Op.RANGE: self._range, Op.END: self._end, Op.ACC: self._acc,
-            Op.UPDATE: self._update, Op.INDEX: self._index, Op.LOAD: self._load, Op.STORE: self._store,
-            Op.VECTORIZE: self._vectorize, Op.EXTRACT: self._extract, Op.REDUCE_LANES: self._reduce_lanes,
-            Op.SHUFFLE: self._shuffle, Op.LOOKUP: self._lookup, Op.PREFETCH: self._prefetch,
+            _CONST: self._const, _PARAM: self._nothing, _VARIABLE: self._nothing, _SINK: self._nothing,
+            _LOCAL: self._nothing,
+            _SPECIAL: self._special, _RANGE: self._range, _END: self._end, _ACC: self._acc,
+            _UPDATE: self._update, _INDEX: self._index, _LOAD: self._load, _STORE: self._store,
+            _VECTORIZE: self._vectorize, _EXTRACT: self._extract, _REDUCE_LANES: self._reduce_lanes,
+            _SHUFFLE: self._shuffle, _LOOKUP: self._lookup, _PREFETCH: self._prefetch,
         }  # fmt: skip
 
     def render(self) -> None:
@@ -241,7 +265,7 @@ class _Kernel:
             word = self.writer.emit("i64", f"load i64, {place}, align 8")
             self.values[variable] = self._word(word, variable.dtype)
 
-        for local in dict.fromkeys(n for n in self.program.uops if n.op is Op.LOCAL):
+        for local in dict.fromkeys([n for n in self.program.uops if n.op is _LOCAL]):
             text = f"alloca [{local.arg.size} x {memory_type(local.dtype, self.target)}], align {LOCAL_ALIGN}"
             self.values[local] = self.writer.emit("ptr", text, f"local{local.arg.number}_")
 
@@ -272,11 +296,11 @@ class _Kernel:
         found = self.values.get(node)
         if found is not None:
             return found
-        if node.op is Op.ACC:
+        if node.op is _ACC:
             found = self.current.get(node)
-        elif node.op is Op.UPDATE:
+        elif node.op is _UPDATE:
             found = self.current.get(node.src[0])
-        elif node.op is Op.CONST:
+        elif node.op is _CONST:
             found = self.values[node] = constant(node.arg, node.dtype, self.target)
         if found is None:
             raise RenderError(f"kernel {self.program.name} uses {node.op.name} before it is computed")
@@ -301,12 +325,12 @@ class _Kernel:
         if kind is AxisKind.PARALLEL:
             start, stop = [self._part_bound(Value(name, "i64"), node) for name in ("%begin", "%end")]
         bound = node.src[0]
-        runs = kind is not AxisKind.PARALLEL and bound.op is Op.CONST and bound.arg > 0
+        runs = kind is not AxisKind.PARALLEL and bound.op is _CONST and bound.arg > 0
         self._open(node, start, stop, guarded=not runs)
 
     def _part_bound(self, word: Value, node: UOp) -> Value:
         """Where a part of the PARALLEL range begins or ends; parts are of the largest size it may have."""
-        if node.src[0].op is not Op.CONST:
+        if node.src[0].op is not _CONST:
             count = cast(self.writer, self.target, self.value(node.src[0]), node.dtype, dtypes.int64)
             grid = integer(self.program.grid, "i64")
             word = self.writer.binary("sdiv", self.writer.binary("mul", word, count), grid)
@@ -394,7 +418,7 @@ class _Kernel:
         """The address. Neighbouring accesses share one address, from which each has a constant distance."""
         param, element = node.src[0], node.src[1]
         gate = gate_of(node) if not self.is_gpu else node.src[2] if len(node.src) > 2 else None
-        if gate is not None and gate.op is Op.CONST and gate.arg:
+        if gate is not None and gate.op is _CONST and gate.arg:
             gate = None
         self.gates[node] = gate
         if element.dtype.count > 1:
@@ -527,34 +551,34 @@ class _Kernel:
         op = node.op
         if op not in _OF_A_KIND and (op is not _ADD or not self.dots):
             return self.alu.apply(op, node.src[0].dtype, [self.value(s) for s in node.src])
-        if op is Op.DOT:
+        if op is _DOT:
             return self.sums.go_on(self.writer, node, self.value) if self.sums.has(node) else self._dot(node, None)
-        if op is Op.DOT16:
+        if op is _DOT16:
             words = self.value(node.src[0]), self.value(node.src[1])
             start = None if is_zero(node.src[2]) else self.value(node.src[2])
             return dot16(self.writer, self.target, *words, start)
-        if op is Op.ADD and not self.dots.isdisjoint(node.src):
+        if op is _ADD and not self.dots.isdisjoint(node.src):
             first, second = node.src if node.src[0] in self.dots else node.src[::-1]
             return self._dot(first, second)
         args = [self.value(s) for s in node.src]
         operand = node.src[0].dtype
-        if op is Op.CAST:
+        if op is _CAST:
             return cast(self.writer, self.target, args[0], operand, node.dtype)
-        if op is Op.BITCAST:
+        if op is _BITCAST:
             return bitcast(self.writer, self.target, args[0], operand, node.dtype)
-        if op is Op.WHERE:
+        if op is _WHERE:
             return self.writer.select(args[0], args[1], args[2])
-        if op in (Op.IDIV, Op.MOD):
+        if op in (_IDIV, _MOD):
             known = known_integer(node.src[1])
             return self.alu.divide(op, operand.scalar, args[0], args[1], known, are_positive(node))
-        if op in (Op.SHL, Op.SHR) and not is_inside(node.src[1], operand.scalar):
+        if op in (_SHL, _SHR) and not is_inside(node.src[1], operand.scalar):
             return self.alu.shift(op, operand.scalar, args[0], args[1])
-        if op in (Op.MAX, Op.MIN) and node.src[0].op is Op.ACC:
+        if op in (_MAX, _MIN) and node.src[0].op is _ACC:
             # The first operand is the one tested for NaN: not the accumulator, on which the next iteration waits.
             args = [args[1], args[0]]
             return self.alu.apply(op, operand, args)
         never_nan = None
-        if op in (Op.MAX, Op.MIN):
+        if op in (_MAX, _MIN):
             never_nan = next((i for i, s in enumerate(node.src) if is_number(s)), None)
         return self.alu.apply(op, operand, args, never_nan)
 
@@ -567,11 +591,11 @@ class _Kernel:
 
     def _vectorize(self, node: UOp) -> None:
         src, dtype = node.src, node.dtype
-        if all(s.op is Op.CONST for s in src):
+        if all(s.op is _CONST for s in src):
             values = [s.arg for s in src] if len(src) == dtype.count else [src[0].arg] * dtype.count
             self.values[node] = lane_constants(values, dtype, self.target)
             return
-        if all(s is src[0] for s in src):
+        if src.count(src[0]) == len(src):
             self.values[node] = self.writer.broadcast(self.value(src[0]), dtype.count)
             return
         kind = register_type(dtype, self.target)

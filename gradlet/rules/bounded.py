@@ -7,6 +7,7 @@ known for every iteration may lose the range it depended on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
 from typing import Final
 
@@ -20,6 +21,26 @@ from gradlet.rules import folds
 from gradlet.rules.linear import Sum, common_factors, divisible, interval, put_together, split, take_apart
 from gradlet.rules.order import sort_key
 from gradlet.rules.scalars import constant_like, like
+
+# Members of an enum are slow to reach through their class.
+_ADD: Final = Op.ADD
+_AND: Final = Op.AND
+_CAST: Final = Op.CAST
+_CMPEQ: Final = Op.CMPEQ
+_CMPLT: Final = Op.CMPLT
+_CMPNE: Final = Op.CMPNE
+_CONST: Final = Op.CONST
+_IDIV: Final = Op.IDIV
+_MAX: Final = Op.MAX
+_MIN: Final = Op.MIN
+_MOD: Final = Op.MOD
+_MUL: Final = Op.MUL
+_OR: Final = Op.OR
+_REDUCE: Final = Op.REDUCE
+_SHL: Final = Op.SHL
+_SHR: Final = Op.SHR
+_WHERE: Final = Op.WHERE
+_XOR: Final = Op.XOR
 
 x, y = var("x"), var("y")
 i, j = var("i", INTEGERS), var("j", INTEGERS)
@@ -35,14 +56,14 @@ def one_value(root: UOp) -> UOp | None:
 
 # Float results other than casts and constants have no bounds.
 BOUNDED_OPS: Final = (
-    Op.ADD, Op.MUL, Op.IDIV, Op.MOD, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.WHERE, Op.CAST,
+    _ADD, _MUL, _IDIV, _MOD, _MAX, _MIN, _AND, _OR, _XOR, _SHL, _SHR, _WHERE, _CAST,
 )  # fmt: skip
 
 VALUES: Final = RuleSet("values that the bounds decide", "bounded", [
     Rule(op(BOUNDED_OPS, dtype="uixb"), one_value, name="bounds meet"),
     Rule(op(COMPARE), one_value, name="comparison decided by bounds"),
-    Rule(op(Op.MAX, x, y), lambda x, y, root: _larger(x, y, root)),
-    Rule(op(Op.MIN, x, y), lambda x, y, root: _smaller(x, y, root)),
+    Rule(op(_MAX, x, y), lambda x, y, root: _larger(x, y, root)),
+    Rule(op(_MIN, x, y), lambda x, y, root: _smaller(x, y, root)),
     Rule(i % c, i, when=lambda i, c: 0 <= bounds(i)[0] and bounds(i)[1] < c.arg),
 ])  # fmt: skip
 
@@ -87,12 +108,12 @@ def _divide_single(value: Sum, divisor: int) -> UOp | None:
     if len(value.terms) != 1:
         return None
     ((term, coefficient),) = value.terms.items()
-    if coefficient != 1 or len(term.src) != 2 or term.src[1].op is not Op.CONST or term.src[1].arg <= 0:
+    if coefficient != 1 or len(term.src) != 2 or term.src[1].op is not _CONST or term.src[1].arg <= 0:
         return None
     inner, d = term.src[0], int(term.src[1].arg)
-    if term.op is Op.IDIV:
+    if term.op is _IDIV:
         return (inner + value.constant * d) // (d * divisor) if value.constant else inner // (d * divisor)
-    if term.op is Op.MOD and not value.constant and d % divisor == 0:
+    if term.op is _MOD and not value.constant and d % divisor == 0:
         return (inner // divisor) % (d // divisor)
     return None
 
@@ -125,7 +146,7 @@ def _reduce_terms(value: Sum, divisor: int) -> Sum | None:
     constant = value.constant
     for term, coefficient in value.terms.items():
         part = Sum({term: 1}, 0)
-        if term.op is Op.MOD and term.src[1].op is Op.CONST and coefficient * int(term.src[1].arg) % divisor == 0:
+        if term.op is _MOD and term.src[1].op is _CONST and coefficient * int(term.src[1].arg) % divisor == 0:
             inner = take_apart(term.src[0]) if term.src[1].arg else None
             part = part if inner is None else inner
         for node, factor in part.terms.items():
@@ -138,8 +159,8 @@ def _reduce_terms(value: Sum, divisor: int) -> Sum | None:
 
 
 DIVISION: Final = RuleSet("division and modulo of index", "bounded", [
-    Rule(op(Op.IDIV, n, c), divide, name="divide a sum"),
-    Rule(op(Op.MOD, n, c), modulo, name="modulo of a sum"),
+    Rule(op(_IDIV, n, c), divide, name="divide a sum"),
+    Rule(op(_MOD, n, c), modulo, name="modulo of a sum"),
 ])  # fmt: skip
 
 
@@ -187,7 +208,7 @@ def _less_step(value: Sum) -> Sum | None:
             return part.quotient
     if len(value.terms) == 1:
         ((term, coefficient),) = value.terms.items()
-        if term.op is Op.IDIV and term.src[1].op is Op.CONST and term.src[1].arg > 0:
+        if term.op is _IDIV and term.src[1].op is _CONST and term.src[1].arg > 0:
             return _less_quotient(term.src[0], int(term.src[1].arg), coefficient, value.constant)
     return None
 
@@ -216,7 +237,7 @@ def equal(n: UOp, m: UOp, root: UOp) -> UOp | None:
     value = _difference(n, m)
     if value is None:
         return None
-    differs = root.op is Op.CMPNE
+    differs = root.op is _CMPNE
     common = gcd(*value.terms.values())
     low, high = interval(value)
     if low > 0 or high < 0 or (common and value.constant % common):
@@ -231,8 +252,8 @@ def equal(n: UOp, m: UOp, root: UOp) -> UOp | None:
 
 
 COMPARISON: Final = RuleSet("comparison of index", "bounded", [
-    Rule(op(Op.CMPLT, n, m), less, name="compare sums"),
-    Rule(op((Op.CMPEQ, Op.CMPNE), n, m), equal, name="equate sums"),
+    Rule(op(_CMPLT, n, m), less, name="compare sums"),
+    Rule(op((_CMPEQ, _CMPNE), n, m), equal, name="equate sums"),
 ])  # fmt: skip
 
 
@@ -252,7 +273,7 @@ def _cannot_overflow(x: UOp) -> bool:
 
 def _cast_operands(x: UOp, root: UOp) -> UOp | None:
     """Index arithmetic in place of a cast of integer arithmetic, where that cannot overflow."""
-    if x.op in (Op.ADD, Op.MUL, Op.IDIV) and not _cannot_overflow(x):
+    if x.op in (_ADD, _MUL, _IDIV) and not _cannot_overflow(x):
         return None
     return mk(x.op, root.dtype, tuple(s.cast(root.dtype.scalar) for s in x.src))
 
@@ -260,7 +281,7 @@ def _cast_operands(x: UOp, root: UOp) -> UOp | None:
 def _cast_branches(x: UOp, root: UOp) -> UOp:
     condition, if_true, if_false = x.src
     index = root.dtype.scalar
-    return mk(Op.WHERE, root.dtype, (condition, if_true.cast(index), if_false.cast(index)))
+    return mk(_WHERE, root.dtype, (condition, if_true.cast(index), if_false.cast(index)))
 
 
 EXACT_ON_INTEGERS: Final = (Op.ADD, Op.MUL, Op.IDIV, Op.MOD, Op.MAX, Op.MIN)
@@ -269,58 +290,65 @@ EXACT_ON_INTEGERS: Final = (Op.ADD, Op.MUL, Op.IDIV, Op.MOD, Op.MAX, Op.MIN)
 INSIDE_INDEX: Final = frozenset(d for d in dtypes.all() if d.is_int and d is not dtypes.uint64)
 
 CASTS: Final = RuleSet("index arithmetic without detours", "bounded", [
-    Rule(op(Op.CAST, op(Op.CAST, n, name="y", dtype="ui"), dtype="x"), _index_again),
-    Rule(op(Op.CAST, op(EXACT_ON_INTEGERS, name="x", dtype=INSIDE_INDEX), dtype="x"), _cast_operands),
-    Rule(op(Op.CAST, op(Op.WHERE, name="x", dtype=INSIDE_INDEX), dtype="x"), _cast_branches),
+    Rule(op(_CAST, op(_CAST, n, name="y", dtype="ui"), dtype="x"), _index_again),
+    Rule(op(_CAST, op(EXACT_ON_INTEGERS, name="x", dtype=INSIDE_INDEX), dtype="x"), _cast_operands),
+    Rule(op(_CAST, op(_WHERE, name="x", dtype=INSIDE_INDEX), dtype="x"), _cast_branches),
 ])  # fmt: skip
 
 
 # ranges
 _RANGE: Final = 1 << Op.RANGE
 MOST_STEPS: Final = 64
+_CLOSING: Final = frozenset({Op.REDUCE, Op.AFTER})
 
 
 def _without_constant_ranges(root: UOp) -> UOp | None:
     """A REDUCE whose range had one iteration, and is a constant now, does not close it."""
-    ranges = tuple(r for r in root.src[1:] if r.op is not Op.CONST)
+    ranges = tuple(r for r in root.src[1:] if r.op is not _CONST)
     if len(ranges) == len(root.src) - 1:
         return None
-    return mk(Op.REDUCE, root.dtype, (root.src[0], *ranges), root.arg) if ranges else root.src[0]
+    return mk(_REDUCE, root.dtype, (root.src[0], *ranges), root.arg) if ranges else root.src[0]
 
 
-def _runs_over(value: UOp, loop: UOp) -> bool:
-    """Whether a value depends on a range. Mostly the first path down leads to it, without asking all nodes there."""
-    stack = [value]
-    for _ in range(MOST_STEPS):
-        if not stack:
-            return False
-        node = stack.pop()
-        if node is loop:
-            return True
-        if node.mask & _RANGE and not (node.op is Op.REDUCE and loop in node.src[1:]):
-            stack.extend(node.src)
-    return loop in value.ranges
+def _apart_from(value: UOp, loops: Sequence[UOp]) -> list[UOp]:
+    """The ranges that a value does not depend on. Mostly some path leads to all, without asking all nodes there."""
+    open_ranges = value._open  # known where a pass has looked at the kernel
+    if open_ranges is None:
+        missing = set(loops)
+        stack = [value]
+        for _ in range(MOST_STEPS):
+            if not stack:
+                break
+            node = stack.pop()
+            if node in missing:
+                missing.discard(node)
+                if not missing:
+                    return []
+            if node.mask & _RANGE and (node.op not in _CLOSING or missing.isdisjoint(node.src[1:])):
+                stack.extend(node.src)
+        open_ranges = frozenset(value.ranges)
+    return [r for r in loops if r not in open_ranges]
 
 
 def _without_unused_ranges(root: UOp) -> UOp | None:
     """MAX and MIN of equal values are that value; a sum of equal integers is a product."""
     value, closed = root.src[0], root.src[1:]
-    unused = [r for r in closed if not _runs_over(value, r) and bounds(r.src[0])[0] >= 1]
-    if not unused or root.arg.op not in (Op.MAX, Op.MIN, Op.ADD):
+    unused = [r for r in _apart_from(value, closed) if bounds(r.src[0])[0] >= 1]
+    if not unused or root.arg.op not in (_MAX, _MIN, _ADD):
         return None
-    if root.arg.op is Op.ADD:
+    if root.arg.op is _ADD:
         for r in unused:
             value = value * r.src[0].cast(value.dtype.scalar)
     kept = tuple(r for r in closed if r not in unused)
-    return mk(Op.REDUCE, root.dtype, (value, *kept), root.arg) if kept else value
+    return mk(_REDUCE, root.dtype, (value, *kept), root.arg) if kept else value
 
 
 RANGES: Final = folds.RANGES + RuleSet("reduces over ranges that do nothing", "bounded", [
-    Rule(op(Op.REDUCE, x, more=True), _without_constant_ranges),
-    Rule(op(Op.REDUCE, i, more=True), _without_unused_ranges, name="sum of equal integers"),
-    Rule(op(Op.REDUCE, var("x", FLOATS), more=True, arg=ReduceArg(Op.MAX)), _without_unused_ranges),
-    Rule(op(Op.REDUCE, var("x", FLOATS), more=True, arg=ReduceArg(Op.MIN)), _without_unused_ranges),
-    Rule(op(Op.REDUCE, var("x", FLOATS), more=True, arg=ReduceArg(Op.ADD)), _without_unused_ranges, exact=False),
+    Rule(op(_REDUCE, x, more=True), _without_constant_ranges),
+    Rule(op(_REDUCE, i, more=True), _without_unused_ranges, name="sum of equal integers"),
+    Rule(op(_REDUCE, var("x", FLOATS), more=True, arg=ReduceArg(_MAX)), _without_unused_ranges),
+    Rule(op(_REDUCE, var("x", FLOATS), more=True, arg=ReduceArg(_MIN)), _without_unused_ranges),
+    Rule(op(_REDUCE, var("x", FLOATS), more=True, arg=ReduceArg(_ADD)), _without_unused_ranges, exact=False),
 ])  # fmt: skip
 
 RULES: Final = VALUES + DIVISION + COMPARISON + CASTS + RANGES

@@ -36,7 +36,7 @@ def _shared_code(source: str, target: Target) -> bytes:
 def _calls_library(program: AnyProgram) -> bool:
     """Whether a launch calls libm: only a real linker can load it, and that takes one module."""
     bodies = () if isinstance(program, LinearProgram) else program.programs
-    return any(node.op in TRANSCENDENTAL for body in bodies for node in body.uops)
+    return any(not TRANSCENDENTAL.isdisjoint([node.op for node in body.uops]) for body in bodies)
 
 
 class CpuBackend:

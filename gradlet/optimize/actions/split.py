@@ -28,6 +28,11 @@ _AFTER: Final = Op.AFTER
 _REDUCE: Final = Op.REDUCE
 _LOAD: Final = Op.LOAD
 _STORE: Final = Op.STORE
+_ADD: Final = Op.ADD
+_CAST: Final = Op.CAST
+_CONST: Final = Op.CONST
+_INDEX: Final = Op.INDEX
+_MUL: Final = Op.MUL
 _GUARDED: Final = (Tail.MASK, Tail.PAD)
 _SPLITS: Final = {
     OptKind.UNROLL: AxisKind.UNROLL,
@@ -119,7 +124,7 @@ def _check_combined(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> 
     if opt.amount & (opt.amount - 1):
         raise refusal(opt, "lanes are combined by halves; choose a power of two")
     for node in facts.reduces:
-        below = [n for n in node.src[0].toposort() if n.op is Op.REDUCE and loop in facts.ranges[n]]
+        below = [n for n in node.src[0].toposort() if n.op is _REDUCE and loop in facts.ranges[n]]
         if loop in node.src[1:] and any(r.arg.kind is AxisKind.THREAD for n in below for r in n.src[1:]):
             raise refusal(opt, "lanes are combined inside of it already")
         around = [r for r in facts.ranges[node] if r.arg.kind is AxisKind.THREAD]
@@ -176,7 +181,7 @@ class _Split:
         self.inner = make_range(UOp.const(dtypes.index, amount), number, kind)
         self.value = self.inner
         if not whole:
-            blocks = (size + (amount - 1)) // amount if size.op is not Op.CONST else None
+            blocks = (size + (amount - 1)) // amount if size.op is not _CONST else None
             count = blocks if blocks is not None else UOp.const(dtypes.index, -(-int(size.arg) // amount))
             self.outer = make_range(count, loop.arg.number, loop.arg.kind)
             start = self.outer * amount
@@ -185,7 +190,7 @@ class _Split:
             self.value = start + self.inner
             if opt.kind is OptKind.FAR:
                 self.value = self.inner * count + self.outer
-        if opt.tail in _GUARDED and (size.op is not Op.CONST or int(size.arg) % amount):
+        if opt.tail in _GUARDED and (size.op is not _CONST or int(size.arg) % amount):
             self.mask = self.value < size
 
     def run(self) -> UOp:
@@ -211,7 +216,7 @@ class _Split:
 
     def _reduce(self, node: UOp, value: UOp) -> UOp:
         ranges = [r for r in node.src[1:] if r is not self.loop]
-        if self.mask is not None and not (node.arg.op is Op.ADD and vanishes(node.src[0], self.loop, self.facts)):
+        if self.mask is not None and not (node.arg.op is _ADD and vanishes(node.src[0], self.loop, self.facts)):
             value = self.mask.where(value, UOp.const(value.dtype, identity_element(node.arg.op, value.dtype)))
         if self.outer is not None:
             ranges.append(self.outer)
@@ -225,7 +230,7 @@ class _Split:
         assert self.mask is not None
         index = src[0]
         gate = index.src[2] & self.mask if len(index.src) > 2 else self.mask
-        guarded = mk(Op.INDEX, index.dtype, (*index.src[:2], gate))
+        guarded = mk(_INDEX, index.dtype, (*index.src[:2], gate))
         if node.op is _STORE:
             return mk(_STORE, node.dtype, (guarded, src[1]), node.arg)
         otherwise = src[1] if len(src) > 1 else UOp.const(node.dtype, 0)
@@ -240,14 +245,14 @@ def vanishes(node: UOp, loop: UOp, facts: KernelFacts) -> bool:
     stack = [node]
     while stack:
         part = stack.pop()
-        if part.op is Op.CONST and not part.arg:
+        if part.op is _CONST and not part.arg:
             continue
         if part.op is _LOAD and loop in facts.ranges[part.src[0]]:
-            if len(part.src) > 1 and not (part.src[1].op is Op.CONST and part.src[1].arg == 0):
+            if len(part.src) > 1 and not (part.src[1].op is _CONST and part.src[1].arg == 0):
                 return False
-        elif part.op in (Op.ADD, Op.MUL):
+        elif part.op in (_ADD, _MUL):
             stack.extend(part.src)
-        elif part.op is Op.CAST:
+        elif part.op is _CAST:
             stack.append(part.src[0])
         else:
             return False
