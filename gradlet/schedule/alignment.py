@@ -49,6 +49,9 @@ def _same_loops(needs: Sequence[AxisLoops], operand: UOp, source: UOp, axes: Axe
         node = node.src[0]
     found: set[int] = set()
     for mine, own in zip(needs, axes.dims(source), strict=True):
+        if mine == own:  # mostly
+            found.update([atom for atom, size in own if size > 1])
+            continue
         for part, loop in zip(_regroup(mine, [size for _, size in own]), own, strict=True):
             if part == (loop,):
                 found.add(loop[0])

@@ -196,6 +196,10 @@ class LaunchSearch:
 
     def ordered(self, kernels: Sequence[Kernel]) -> list[Kernel]:
         """Makers before users."""
+        if len(kernels) == 2:
+            first, second = kernels
+            turned = any(c.root in self.needs(first) for c in second.stored)
+            return [second, first] if turned else [first, second]
         makers: dict[object, int] = {}
         for position, kernel in enumerate(kernels):
             for cell in kernel.stored:

@@ -307,15 +307,15 @@ def why_no_blocks(planner: Planner, kernels: Sequence[Kernel], values: dict[UOp,
     if shared:
         loops = [(a, sizes[a]) for a in planner.nesting(kernels) if a in shared and sizes[a] > 1]
         lanes = planner.lanes(kernels)
+        scratch = peak([v for v in values.values() if not v.stored], len(kernels))
         cuts = [
             cuts
-            for cuts in candidates(loops, planner.enough_blocks(kernels, values))
+            for cuts in candidates(loops, planner.enough_blocks(scratch))
             if not any(cut.atom in lanes and cut.inner < MIN_LANES for cut in cuts)
         ]
         short = Refusal("region", Reason.NO_CUT, axes_words(axis_sizes(planner, kernels, shared)))
         if not cuts:
             return short
-        scratch = peak([v for v in values.values() if not v.stored], len(kernels))
         least = min(scratch // prod(cut.outer for cut in way) for way in cuts)
         if least <= planner.target.scratch_bytes:
             return short

@@ -105,6 +105,7 @@ class Planner:
         self.pricer = pricer
         self.steps = pricer.steps
         self.target = pricer.target
+        self._sides: dict[int, list[tuple[Atoms, int]]] = {}
         self._aligned: dict[
             int, tuple[Kernel, dict[UOp, Atoms]]
         ] = {}  # the kernel is kept so that its id stays its own
@@ -121,26 +122,29 @@ class Planner:
             return None
         loops = [(a, sizes[a]) for a in self.nesting(kernels) if a in shared and sizes[a] > 1]
         best: Plan | None = None
+        least = 0
         lanes = self.lanes(kernels)
         work = self._work(kernels, list(values.values()))
-        for cuts in candidates(loops, self.enough_blocks(kernels, values)):
-            if any(cut.atom in lanes and cut.inner < MIN_LANES for cut in cuts):
+        for cuts in candidates(loops, self.enough_blocks(work.scratch_peak)):
+            count = prod([cut.outer for cut in cuts])
+            if work.scratch_peak // count > self.target.scratch_bytes:
                 continue
-            made = self._priced(work, cuts)
-            if made is not None and (best is None or self._with_waiting(made) < self._with_waiting(best)):
-                best = made
+            if any([cut.atom in lanes and cut.inner < MIN_LANES for cut in cuts]):
+                continue
+            made = self._priced(work, cuts, count)
+            waiting = self.with_waiting(made.time, count)
+            if best is None or waiting < least:
+                best, least = made, waiting
         return best
 
-    def enough_blocks(self, kernels: Sequence[Kernel], values: dict[UOp, Value]) -> int:
+    def with_waiting(self, time: int, count: int) -> int:
+        """The time of a plan where cores wait for the last of few blocks; plain kernels are priced without."""
+        return time + time * self.target.cores // (UNEVEN * count)
+
+    def enough_blocks(self, handed_on: int) -> int:
         """How many blocks to try at most: some for every core, and as many as let what is handed on fit the scratch."""
-        handed_on = peak([v for v in values.values() if not v.stored], len(kernels))
         fitting = 2 * -(-handed_on // max(1, self.target.scratch_bytes))
         return max(fitting, self.target.cores * ENOUGH_BLOCKS)
-
-    def _with_waiting(self, plan: Plan) -> int:
-        """The time of a plan where cores wait for the last of few blocks; plain kernels are priced without."""
-        assert plan.blocks is not None
-        return plan.time + plan.time * self.target.cores // (UNEVEN * plan.blocks.count)
 
     # legality
     def shared(self, kernels: Sequence[Kernel]) -> Atoms:
@@ -266,12 +270,9 @@ class Planner:
             peak=peak(values, len(kernels)),
         )
 
-    def _priced(self, work: _Work, cuts: tuple[Cut, ...]) -> Plan | None:
+    def _priced(self, work: _Work, cuts: tuple[Cut, ...], count: int) -> Plan:
+        """A way to cut the loops into `count` blocks, whose scratch memory fits."""
         target = self.target
-        blocks = Blocks(cuts)
-        count = blocks.count
-        if work.scratch_peak // count > target.scratch_bytes:
-            return None
         near = work.peak // count <= target.l2_bytes * 3 // 4
         used = max(1, count // -(-count // target.cores)) if count < 4 * target.cores else target.cores
         compute = (work.compute + sum([self._compute(k, cuts) for k in work.products])) * target.cores // used
@@ -294,32 +295,38 @@ class Planner:
         compute += work.inside * PICO // target.l2_bytes_per_second * target.cores // used
         calls = count * work.kernels * CALL_PS // used
         time = max(compute, memory) + min(compute, memory) // 2 + calls
-        return Plan(time, blocks, dict.fromkeys([v.root for v in work.scratch]))
+        return Plan(time, Blocks(cuts), dict.fromkeys([v.root for v in work.scratch]))
 
     def _compute(self, kernel: Kernel, cuts: Sequence[Cut]) -> int:
         """Picoseconds of a kernel's arithmetic in blocks: a product that does not fill its tiles takes longer."""
         verdict = kernel.verdict
         if not verdict.contraction:
             return verdict.compute
-        results = max(c.out_points for c in kernel.stored) // prod(c.outer for c in cuts)
-        fills = results >= SMALL_PRODUCT and all(
-            _fills_tiles(cell, cuts) for cell in kernel.cells if cell.contraction
-        )  # fmt: skip
-        return verdict.compute if fills else verdict.compute * 2
+        results = max([c.out_points for c in kernel.stored]) // prod([c.outer for c in cuts])
+        if results < SMALL_PRODUCT:
+            return verdict.compute * 2
+        for cell in kernel.cells:
+            if cell.contraction:
+                sides = self._sides.get(cell.number)
+                if sides is None:
+                    sides = self._sides[cell.number] = sides_of(cell)
+                for side, whole in sides:
+                    block = whole // prod([c.outer for c in cuts if c.atom in side])
+                    if block < TILE_SIDE and block < whole:
+                        return verdict.compute * 2
+        return verdict.compute
 
 
-def _fills_tiles(cell: Cell, cuts: Sequence[Cut]) -> bool:
-    """Whether a block has enough rows and columns of a product: the loops that one factor has and the other has not."""
+def sides_of(cell: Cell) -> list[tuple[Atoms, int]]:
+    """The rows and the columns of a product, and how many: the loops that one factor has and the other has not."""
     reduced = frozenset(cell.loops) - cell.kept
     factors = [r.atoms & cell.kept for r in cell.reads if r.inside and r.atoms & reduced]
+    found: dict[Atoms, int] = {}
     for position, one in enumerate(factors):
         for other in factors[position + 1 :]:
             for side in (one - other, other - one):
-                whole = prod(cell.loops[a] for a in side)
-                block = whole // prod(c.outer for c in cuts if c.atom in side)
-                if block < min(whole, TILE_SIDE):
-                    return False
-    return True
+                found[side] = prod([cell.loops[a] for a in side])
+    return list(found.items())
 
 
 def peak(values: Sequence[Value], count: int) -> int:

@@ -19,7 +19,7 @@ from gradlet.graph.node import UOp
 from gradlet.schedule import columns, emit, launches, regions
 from gradlet.schedule.fuse import Search
 from gradlet.schedule.launches import Draft, LaunchSearch
-from gradlet.schedule.regions import Plan, Planner
+from gradlet.schedule.regions import Planner
 from gradlet.target.target import AVX2, Target
 
 ROWS = (1, 2, 3, 4, 6, 8)
@@ -350,14 +350,14 @@ def any_launch(seed: int, counts: dict[str, int] | None = None) -> Iterator[dict
         counts[key] = counts.get(key, 0) + 1
         return done
 
-    def any_plan(self: Planner, plan: Plan) -> int:
+    def any_plan(self: Planner, time: int, count: int) -> int:
         return chance.randrange(1 << 30)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LaunchSearch, "ways", any_way)
         patch.setattr(LaunchSearch, "pays", lambda self, gain: True)
         patch.setattr(Search, "merge_all", some_merges)
-        patch.setattr(Planner, "_with_waiting", any_plan)
+        patch.setattr(Planner, "with_waiting", any_plan)
         patch.setattr(emit.Emitter, "emit_launch", counted)
         patch.setattr(regions, "MIN_LANES", 1)
         patch.setattr(launches, "SMALL_LAUNCHES", chance.choice((0, 1000)))
