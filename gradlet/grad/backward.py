@@ -7,7 +7,7 @@ from typing import Final
 
 from gradlet.base.errors import CompilerError, GradientError
 from gradlet.grad.custom import CustomGradient, own_derivatives
-from gradlet.grad.derivatives import DERIVATIVES, source_gradient
+from gradlet.grad.derivatives import DERIVATIVES
 from gradlet.grad.shapes import spread
 from gradlet.grad.softmax import softmax_gradient, softmax_inputs
 from gradlet.graph.extents import HAS_LIMIT, alike, extents, fill, limit
@@ -58,16 +58,18 @@ def gradients(
         if node in custom or 0 in node.shape:
             parts = _unusual_parts(node, gradient, carries, custom)
         else:
-            parts = []
-            for position, source in enumerate(node.src):
-                if source in carries:
-                    part = source_gradient(node, position, gradient)
-                    if part is not None:
-                        parts.append((source, part))
+            parts = [
+                (source, rule(node, gradient))
+                for rule, source in zip(DERIVATIVES.get(node.op, ()), node.src)
+                if rule is not None and source in carries
+            ]
         for source, part in parts:
-            if part.dtype is not source.dtype or part.shape != source.shape:
-                expected = f"{source.dtype} {source.shape}"
-                raise CompilerError(f"derivative of {node.op.name}: {part.dtype} {part.shape}, not {expected}")
+            have, shape = part.shape, source.shape
+            if have != shape and not have:  # a scalar
+                part, have = spread(part, shape), shape
+            if part.dtype is not source.dtype or have != shape:
+                expected = f"{source.dtype} {shape}"
+                raise CompilerError(f"derivative of {node.op.name}: {part.dtype} {have}, not {expected}")
             waiting = pending.get(source)
             if waiting is None:
                 pending[source] = [part]

@@ -503,13 +503,3 @@ NOT_DIFFERENTIABLE: Final[dict[Op, str]] = {
     Op.CMPNE: "a bool",
     Op.SINK: "a list of roots, no value",
 }
-
-
-def source_gradient(node: UOp, position: int, grad: UOp) -> UOp | None:
-    """Gradient of `node.src[position]` when `grad` is the gradient of `node`; None where none flows."""
-    rules = DERIVATIVES.get(node.op)
-    rule = rules[position] if rules is not None else None
-    if rule is None:
-        return None
-    part, shape = rule(node, grad), node.src[position].shape
-    return part if part.shape == shape else spread(part, shape)

@@ -73,6 +73,29 @@ def structure_of(roots: Iterable[UOp], watched: Iterable[UOp] = ()) -> Structure
             node = pop()
             src = node.src
             op = node.op
+            if len(src) == 2 and op is not _BIND and op is not _DERIVATIVE:  # nearly all nodes have one source or two
+                first, second = src
+                if first.stamp != stamp:
+                    first.stamp = stamp
+                    first.num = number
+                    number += 1
+                    push(first)
+                if second.stamp != stamp:
+                    second.stamp = stamp
+                    second.num = number
+                    number += 1
+                    push(second)
+                key += (op | 512, node.dtype, node.arg, first.num, second.num)
+                continue
+            if len(src) == 1 and op is not _DERIVATIVE:
+                first = src[0]
+                if first.stamp != stamp:
+                    first.stamp = stamp
+                    first.num = number
+                    number += 1
+                    push(first)
+                key += (op | 256, node.dtype, node.arg, first.num)
+                continue
             if src:
                 append(op | len(src) << 8)
                 append(node.dtype)

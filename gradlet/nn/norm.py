@@ -9,6 +9,7 @@ from gradlet.base.errors import ArgumentError, ShapeError
 from gradlet.nn.parameter import filled
 from gradlet.ops.arguments import integer, sizes
 from gradlet.ops.movement import operand
+from gradlet.tensor.recipes import composed
 from gradlet.tensor.tensor import Tensor
 
 
@@ -53,27 +54,57 @@ class BatchNorm:
         """Mean and (biased) variance a channel: the batch's while training, else the running ones."""
         if self.track_running_stats and not Tensor.training:
             return self.running_mean, self.running_var
-        axes = tuple(axis for axis in range(x.ndim) if axis != 1)
-        wide = x.cast(accumulator(x.dtype))
-        mean = wide.mean(axes)
-        centred = wide - _per_channel(mean, x)
-        return mean, (centred * centred).mean(axes)
+        return _statistics(x)
 
     def __call__(self, x: Tensor) -> Tensor:
         if operand(x, "BatchNorm", "x").ndim < 2 or x.shape[1] != self.sz:
             raise ShapeError(f"BatchNorm({self.sz}): x has shape {x.shape}, axis 1 must have {self.sz} channels")
+        if self.track_running_stats and Tensor.training and type(self).calc_stats is BatchNorm.calc_stats:
+            operands = (x, self.weight, self.bias, self.running_mean, self.running_var)
+            result, mean, variance = composed(_normalised, operands, self.eps, self.momentum)
+            self._track(mean, variance)
+            return result  # type: ignore[no-any-return]
         mean, variance = self.calc_stats(x)
         if self.track_running_stats and Tensor.training:
-            self._track(x, mean.detach(), variance.detach())
+            self._track(*_averages(x, mean, variance, self.running_mean, self.running_var, self.momentum))
         return x.batchnorm(self.weight, self.bias, mean, (variance + self.eps).rsqrt()).cast(x.dtype)
 
-    def _track(self, x: Tensor, mean: Tensor, variance: Tensor) -> None:
-        count = x.numel() // x.shape[1]
-        unbiased = variance * (count / max(1, count - 1))
-        old, new = 1 - self.momentum, self.momentum
-        self.running_mean.assign((self.running_mean * old + mean * new).cast(self.running_mean.dtype))
-        self.running_var.assign((self.running_var * old + unbiased * new).cast(self.running_var.dtype))
+    def _track(self, mean: Tensor, variance: Tensor) -> None:
+        self.running_mean.assign(mean)
+        self.running_var.assign(variance)
         self.num_batches_tracked.assign(self.num_batches_tracked + 1)
+
+
+def _statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and (biased) variance a channel."""
+    axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+    wide = x.cast(accumulator(x.dtype))
+    mean = wide.mean(axes)
+    centred = wide - _per_channel(mean, x)
+    return mean, (centred * centred).mean(axes)
+
+
+def _averages(
+    x: Tensor, mean: Tensor, variance: Tensor, running_mean: Tensor, running_var: Tensor, momentum: float
+) -> tuple[Tensor, Tensor]:
+    """New running averages."""
+    count = x.numel() // x.shape[1]
+    unbiased = variance.detach() * (count / max(1, count - 1))
+    old, new = 1 - momentum, momentum
+    return (
+        (running_mean * old + mean.detach() * new).cast(running_mean.dtype),
+        (running_var * old + unbiased * new).cast(running_var.dtype),
+    )
+
+
+def _normalised(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, eps: float,
+    momentum: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The result while training, and new running averages."""
+    mean, variance = _statistics(x)
+    result = x.batchnorm(weight, bias, mean, (variance + eps).rsqrt()).cast(x.dtype)
+    return result, *_averages(x, mean, variance, running_mean, running_var, momentum)
 
 
 BatchNorm2d = BatchNorm3d = BatchNorm

@@ -7,8 +7,10 @@ from math import inf
 
 from gradlet.base.dtype import DType, accumulator
 from gradlet.base.errors import ArgumentError, GradientError
+from gradlet.graph.node import no_gc
 from gradlet.nn.parameter import filled
 from gradlet.ops import arguments
+from gradlet.tensor.recipes import composed
 from gradlet.tensor.tensor import Tensor
 
 
@@ -68,12 +70,13 @@ class Optimizer:
             raise GradientError("no parameter has a gradient; call loss.backward() before the step")
         gradients = [p.grad for _, p in active if p.grad is not None]
         common, changed = self._begin()
-        for (number, param), grad in zip(active, gradients, strict=True):
-            wide = accumulator(param.dtype)
-            old = param.detach().cast(wide)
-            new, state = self._update(number, old, grad.detach().cast(wide), common)
-            param.assign(new.cast(param.dtype))
-            changed += state
+        with no_gc():
+            for (number, param), grad in zip(active, gradients, strict=True):
+                wide = accumulator(param.dtype)
+                old = param.detach().cast(wide)
+                new, state = self._update(number, old, grad.detach().cast(wide), common)
+                param.assign(new.cast(param.dtype))
+                changed += state
         return [*self.params, *self.buffers, *changed, *gradients]
 
     def _begin(self) -> tuple[list[Tensor], list[Tensor]]:
@@ -163,14 +166,24 @@ class SGD(Optimizer):
 
     def _descend(self, number: int, param: Tensor, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
         rate = self._rate(param.dtype, param.device)
-        if self.classic:
-            grad = grad * rate
-        state: list[Tensor] = []
-        if self.momentum:
-            velocity = self.b[number] * self.momentum + grad
-            state.append(self.b[number].assign(velocity))
-            grad = grad + velocity * self.momentum if self.nesterov else velocity
-        return param - (grad if self.classic else grad * rate), state
+        before = self.b[number] if self.momentum else None
+        options = (self.momentum, self.nesterov, self.classic)
+        new, velocity = composed(_descent, (param, grad, rate, before), *options)
+        return new, [before.assign(velocity)] if before is not None else []
+
+
+def _descent(
+    param: Tensor, grad: Tensor, rate: Tensor, before: Tensor | None, momentum: float, nesterov: bool, classic: bool
+) -> tuple[Tensor, Tensor]:
+    """A parameter after a step, and its velocity; `before` is the velocity before, if there is momentum."""
+    if classic:
+        grad = grad * rate
+    if before is not None:
+        velocity = before * momentum + grad
+        grad = grad + velocity * momentum if nesterov else velocity
+    else:
+        velocity = grad
+    return param - (grad if classic else grad * rate), velocity
 
 
 class LARS(SGD):

@@ -129,7 +129,7 @@ class Planner:
             count = prod([cut.outer for cut in cuts])
             if work.scratch_peak // count > self.target.scratch_bytes:
                 continue
-            if any([cut.atom in lanes and cut.inner < MIN_LANES for cut in cuts]):
+            if any(cut.atom in lanes and cut.inner < MIN_LANES for cut in cuts):
                 continue
             made = self._priced(work, cuts, count)
             waiting = self.with_waiting(made.time, count)

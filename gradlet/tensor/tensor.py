@@ -34,6 +34,7 @@ from gradlet.tensor.exchange import from_foreign, shares_memory
 from gradlet.tensor.gradient import Gradients
 from gradlet.tensor.marks import Marks
 from gradlet.tensor.nodes import node_cast, place_of
+from gradlet.tensor.recipes import Recipes
 from gradlet.tensor.text import Text
 from gradlet.tensor.writing import Writing
 
@@ -44,7 +45,7 @@ RESERVED_NAMES: Final = re.compile(r"(const|draw|seed)\d+[ab]?|never")
 MOST_LISTED: Final = 32
 
 
-class Tensor(Casts, Elementary, Text, Copying, Gradients, Marks, Writing, CustomKernels, public=True):
+class Tensor(Recipes, Casts, Elementary, Text, Copying, Gradients, Marks, Writing, CustomKernels, public=True):
     """A lazy multi-dimensional array.
 
     Args:

@@ -90,6 +90,12 @@ class Writing(LazyTensor):
         if target.numel() == 0:
             return
         node = spread(value.uop, value.shape, target.shape, True)
+        if target is self and self._view is None and self._place is not None:  # nearly always
+            whole = writes.store(self.uop, (), node)
+            if whole.mask & _MEMORY:
+                execute.touched(self)
+                self.uop = whole
+                return
         link = target._view
         inner: list[writes.Step] = []
         if target is not self:
