@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from gradlet.schedule.cells import Cell
+from gradlet.schedule.price import Verdict
 
 if TYPE_CHECKING:
     from gradlet.schedule.fuse import Kernel, Search
@@ -95,11 +96,17 @@ def drop(search: Search, number: int, chosen: Sequence[Cell], readers: Sequence[
     before = kernel.price + sum(search.kernels[r].price for r in readers)
     search.copied |= fresh
     cells = needed(search, kernel)
-    made = [search.joined(cells)] if cells else []
-    made += [search.joined([*copies, *search.kernels[r].cells]) for r in readers]
-    if before <= sum(verdict.price for _, _, verdict in made):
-        search.copied -= fresh
-        return False
+    parts_of = [cells] if cells else []
+    parts_of += [[*copies, *search.kernels[r].cells] for r in readers]
+    made: list[tuple[list[Cell], list[Cell], Verdict]] = []
+    launch = search.pricer(search.steps.devices[kernel.cells[0].root]).launch
+    total = launch * len(parts_of)  # nothing costs less
+    for chosen_cells in parts_of:
+        made.append(search.joined(chosen_cells))
+        total += made[-1][-1].price - launch
+        if before <= total:
+            search.copied -= fresh
+            return False
     changed = ([number] if cells else []) + list(readers)
     for changed_number, (parts, stored, verdict) in zip(changed, made, strict=True):
         search.take(changed_number, parts, stored, verdict)
