@@ -29,9 +29,9 @@ from gradlet.graph.passes import Observer, Pass, Pipeline
 from gradlet.graph.program import LinearProgram
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AxisKind, KernelArg, Op, Stage
-from gradlet.optimize import cost, heuristic
+from gradlet.optimize import cost, heuristic, rotation
 from gradlet.optimize.actions import language as actions
-from gradlet.optimize.analysis import range_size, remembered_order, size_bound
+from gradlet.optimize.analysis import KernelFacts, range_size, remembered_order, size_bound
 from gradlet.optimize.opttext import opts_for
 from gradlet.rules.sets import INDEX_MATH
 from gradlet.target.target import Target
@@ -61,7 +61,11 @@ def _apply_opts(sink: UOp, context: Lowering) -> UOp:
     if opts is None and OPTS:
         opts = opts_for(OPTS.value, sink.arg.name)
     if opts is None:
-        opts = () if NOOPT.value else heuristic.choose(sink, context.target, context.parallel)
+        opts = (
+            rotation.least(KernelFacts(sink), context.target)
+            if NOOPT.value
+            else heuristic.choose(sink, context.target, context.parallel)
+        )
     return tensorcores.use_matrix_units(actions.apply(sink, opts, context.target), context.target)
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind
 from gradlet.ops.opt import Opt, OptKind, RotateDetail, Tail
-from gradlet.optimize.actions.rotate import numbers_from
+from gradlet.optimize.actions.rotate import copies_keys, copies_values, numbers_from
 from gradlet.optimize.analysis import KernelFacts, range_size, size_bound
 from gradlet.optimize.mixtures import Mixture, find_mixture
 from gradlet.optimize.plan import Plan
 from gradlet.optimize.tileshape import Need, choose_tile
 from gradlet.target.rotation import blocks
+from gradlet.target.target import Target
 
 # Terms of a sum that are written out.
 COPIES = 4
@@ -40,6 +41,13 @@ def plan_rotation(facts: KernelFacts, plan: Plan, parallel: bool) -> bool:
         return False
     _Planned(facts, plan, mixture, row, column).choose(cut.rows, cut.keys, columns, depth, parallel)
     return True
+
+
+def least(facts: KernelFacts, target: Target) -> tuple[Opt, ...]:
+    """What such a kernel needs at least, so that it does not compute every score for every column of the values."""
+    plan = Plan(facts, target, facts.next_number())
+    found = target.kind == "cpu" and plan_rotation(facts, plan, False)
+    return tuple(plan.opts[: 1 + [opt.kind for opt in plan.opts].index(OptKind.ROTATE)]) if found else ()
 
 
 def _row_and_column(facts: KernelFacts, mixture: Mixture) -> tuple[UOp | None, UOp | None]:
@@ -81,6 +89,10 @@ class _Planned:
             plan.fresh()
         lanes = plan.target.lanes(self.mixture.total.dtype)
         self._copy(loops.copy_row, loops.copy_depth, rows, depth, lanes)
+        if copies_keys(self.facts, self.mixture):
+            self._copy(loops.near_depth, loops.near_key, depth, keys, lanes)
+        if copies_values(self.facts, self.mixture):
+            self._copy(loops.near_column, loops.near_value, columns, keys, lanes)
         tile = choose_tile(plan.target, Need(keys, lanes, 2, length=rows))
         self._lanes(loops.score_row, rows, lanes, tile.vectors)
         self._unroll(loops.score_key, keys, tile.rows)
@@ -107,7 +119,9 @@ class _Planned:
         return int(best.arg.number) if best is not None else None
 
     def _copy(self, row: int, depth: int, rows: int, columns: int, lanes: int) -> None:
-        """Queries are turned on the way into their copy, blocks in registers."""
+        """What is turned on the way into its copy, blocks in registers."""
+        if rows < lanes:
+            return
         self._lanes(row, rows, lanes, 1)
         if columns % SIDE == 0:
             self._unroll(depth, columns, SIDE)

@@ -36,7 +36,7 @@ def blocks(target: Target, rows: int, keys: int, columns: int, depth: int) -> Bl
     lowest = 0.0
     for r in range(2 * lanes, min(MOST_ROWS, rows) + 1, 2 * lanes):
         for k in _lengths(keys):
-            nbytes = FLOAT * (r * (depth + columns + 2 * k + 5))
+            nbytes = FLOAT * (r * (depth + columns + 2 * k + 5) + k * (depth + columns))
             if nbytes > target.scratch_bytes or (FLOAT * r * k > target.l1_bytes // 2 and k > FEWEST):
                 continue
             computed = -(-rows // r) * r / rows * -(-keys // k) * k / keys

@@ -177,3 +177,22 @@ def test_extremes_are_what_a_stored_softmax_makes_of_them(value: float) -> None:
     with Context(STRICT_FLOAT=1, SCHEDULE_CACHE=0):
         three = attention(*tensors).numpy()
     np.testing.assert_allclose(one, three, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("keys", [40, pytest.param(131, marks=pytest.mark.slow)])
+def test_keys_and_values_may_lie_across_memory(keys: int) -> None:
+    rng = np.random.default_rng(keys)
+    q, k, v = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 33, 16), (2, 16, keys), (2, 24, keys)))
+    with fresh():
+        result = (Tensor(q) @ Tensor(k)).softmax(-1) @ Tensor(v).transpose(1, 2)
+        assert rotated(result.schedule()) == 1
+    expected = reference(q * 4, k.transpose(0, 2, 1), v.transpose(0, 2, 1))
+    np.testing.assert_allclose(result.numpy(), expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.slow
+def test_without_optimisations_scores_are_not_computed_again_for_every_column() -> None:
+    q, k, v = (np.random.default_rng(n).standard_normal((2, 64, 16)).astype(np.float32) for n in range(3))
+    with Context(NOOPT=1, SCHEDULE_CACHE=0):
+        result = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v)).numpy()
+    np.testing.assert_allclose(result, reference(q, k, v), rtol=2e-5, atol=2e-6)

@@ -16,7 +16,7 @@ Sums are relative to finite numbers: a row of nothing but minus infinity adds 0,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from gradlet.base.dtype import DType, dtypes
@@ -44,6 +44,8 @@ class Numbers(NamedTuple):
         power_row, power_key: the exponentials.
         total_row, total_key: their sums.
         mix_row, mix_column, mix_key: the weighted values.
+        near_key, near_depth: the copy of a block of keys, where their elements do not lie side by side.
+        near_value, near_column: that of a block of values, likewise.
     """
 
     block: int
@@ -61,6 +63,10 @@ class Numbers(NamedTuple):
     mix_row: int
     mix_column: int
     mix_key: int
+    near_key: int
+    near_depth: int
+    near_value: int
+    near_column: int
 
 
 def numbers_from(first: int) -> Numbers:
@@ -83,6 +89,8 @@ def rotate(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
         raise refusal(opt, "the scores are no sum of products")
     columns = [r for r in facts.ranges[mixture.values] if r not in facts.ranges[mixture.total]]
     columns = [r for r in columns if r is not loop]
+    if sum(loop in facts.ranges[f] for f in score.src[0].src) != 1:
+        raise refusal(opt, "both factors of the scores depend on the keys")
     if row is None or row not in facts.ranges[mixture.total] or row in facts.ranges[mixture.values]:
         raise refusal(opt, f"range {opt.detail.row} is none of rows that share keys and values")
     if len(columns) != 1:
@@ -96,6 +104,24 @@ def rotate(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     if size % amount and opt.tail is Tail.EXACT:
         raise refusal(opt, f"the size, {size}, is not a multiple of the amount")
     return _Rotation(facts, mixture, loop, row, columns[0], opt, target).run()
+
+
+def copies_keys(facts: KernelFacts, mixture: Mixture) -> bool:
+    """Whether the elements of a key do not lie side by side: blocks are copied so that they do."""
+    assert mixture.score is not None
+    (factor,) = [f for f in mixture.score.src[0].src if mixture.along in facts.ranges[f]]
+    return _is_apart(facts, factor, mixture.score.src[1])
+
+
+def copies_values(facts: KernelFacts, mixture: Mixture) -> bool:
+    """The same for what is weighted."""
+    columns = facts.ranges[mixture.values] - facts.ranges[mixture.total] - {mixture.along}
+    return any(_is_apart(facts, mixture.values, column) for column in columns)
+
+
+def _is_apart(facts: KernelFacts, factor: UOp, loop: UOp) -> bool:
+    access = next((a for a in facts.accesses if a.node is factor), None)
+    return access is None or facts.stride(access, loop) != 1
 
 
 class _Rotation:
@@ -120,6 +146,8 @@ class _Rotation:
         assert isinstance(opt.detail, RotateDetail)
         self.pitch = self.rows + opt.detail.pad
         elements = self.rows * (self.columns + 5) + self.pitch * (depth + 2 * self.amount)
+        elements += self.amount * depth if copies_keys(facts, mixture) else 0
+        elements += self.amount * self.columns if copies_values(facts, mixture) else 0
         check_room(facts, opt, target, elements * self.dtype.itemsize)
         self.depth_size = depth
         self.lowest = LOWEST[self.dtype]
@@ -171,9 +199,7 @@ class _Rotation:
         weight = self._load(powers, key * pitch + row)
         for function in self.mixture.inner:
             weight = function(weight).substitute(there)
-        values = self.mixture.values.substitute(there)
-        if self.size % amount:  # what the block before has seen counts as 0, whatever it is
-            values = self._unseen(key).where(values, UOp.const(values.dtype, 0.0))
+        values = self._value(key, column)
         mixed = self._reduce(Op.ADD, weight * values, key)
         place = row * self.columns + column
         kept = before(place, 0.0) * self._load(changes, row + rows) + mixed
@@ -236,14 +262,41 @@ class _Rotation:
         depth = self._loop(self.depth_size, self.numbers.score_depth, AxisKind.REDUCE)
         there = {self.keys: self.begin + key, self.row: row}
         near = self._load(queries, depth * self.pitch + row)
-        first, second = [
-            near if f is self.query else f.substitute({**there, self.depth: depth}) for f in self.score.src[0].src
-        ]
+        first, second = [near if f is self.query else self._key(f, key, depth, there) for f in self.score.src[0].src]
         score = self._reduce(Op.ADD, mk(Op.MUL, self.score.dtype, (first, second)), depth)
         x = self.mixture.x.substitute({self.score: score, **there})
         if self.size % self.amount:
             x = self._unseen(key).where(x, UOp.const(self.dtype, MINUS_INFINITY))
         return self._filled(self._local(self.pitch * self.amount), ((key * self.pitch + row, x),), key, row)
+
+    def _key(self, factor: UOp, key: UOp, depth: UOp, there: Mapping[UOp, UOp]) -> UOp:
+        """An element of a key, from a copy of the block where a key is not read in one piece."""
+        if not copies_keys(self.facts, self.mixture):
+            return factor.substitute({**there, self.depth: depth})
+        row, column = (
+            self._loop(self.amount, self.numbers.near_key),
+            self._loop(self.depth_size, self.numbers.near_depth),
+        )
+        value = factor.substitute({self.keys: self.begin + row, self.depth: column})
+        local = self._local(self.amount * self.depth_size, factor.dtype)
+        copy = self._filled(local, ((row * self.depth_size + column, value),), row, column)
+        return self._load(copy, key * self.depth_size + depth)
+
+    def _value(self, key: UOp, column: UOp) -> UOp:
+        """What is weighted, from a copy of the block where columns do not lie side by side."""
+        copied = copies_values(self.facts, self.mixture)
+        row, at = key, column
+        if copied:
+            row = self._loop(self.amount, self.numbers.near_value)
+            at = self._loop(self.columns, self.numbers.near_column)
+        value = self.mixture.values.substitute({self.keys: self.begin + row, self.column: at})
+        if self.size % self.amount:  # what the block before has seen counts as 0, whatever it is
+            value = self._unseen(row).where(value, UOp.const(value.dtype, 0.0))
+        if not copied:
+            return value
+        local = self._local(self.amount * self.columns, value.dtype)
+        copy = self._filled(local, ((row * self.columns + at, value),), row, at)
+        return self._load(copy, key * self.columns + column)
 
     def _unseen(self, key: UOp) -> UOp:
         """Whether the block before has not seen a key: the last block begins earlier than it would."""
