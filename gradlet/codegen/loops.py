@@ -222,6 +222,7 @@ class Nest:
         self.order = kernel_order(sink)
         self.ranges = ranges_in(sink)
         self._share_blocks()
+        self._apart = self._stores_apart()
         self.places: dict[UOp, Place] = {}
         if like is not None and like.places.keys() == {n for n in self.order if n.op is _RANGE}:
             self.places = like.places
@@ -241,9 +242,15 @@ class Nest:
             for store in self.sink.src:
                 self.ranges[store] = self.ranges[store] | blocks
 
-    def nesting(self, loop: UOp) -> tuple[int, bool, int]:
+    def _stores_apart(self) -> dict[UOp, int]:
+        """Of lanes over some stores only: how many do without. They are inside of those that all stores have."""
+        lanes = [n for n in self.order if n.op is Op.RANGE and n.arg.kind is AxisKind.THREAD]
+        return {r: sum(r not in self.ranges[store] for store in self.sink.src) for r in lanes}
+
+    def nesting(self, loop: UOp) -> tuple[int, int, int, int]:
         """Sort key of ranges that occur together, outermost first."""
-        return (self.depths.get(loop, 0), *nesting_order(loop))
+        kind, number = nesting_order(loop)
+        return (self.depths.get(loop, 0), kind, self._apart.get(loop, 0), number)
 
     def path(self, loop: UOp | None) -> tuple[UOp, ...]:
         """The ranges around and including `loop`, outermost first."""

@@ -117,7 +117,7 @@ def _ordered_element(element: UOp, nest: Nest, new: dict[UOp, UOp], sums: dict[U
 def ordered_sum(form: Affine, nest: Nest, new: dict[UOp, UOp]) -> UOp:
     """The affine form as a chain of additions in nesting order."""
 
-    def depth(atom: UOp) -> tuple[tuple[int, bool, int], ...]:
+    def depth(atom: UOp) -> tuple[tuple[int, int, int, int], ...]:
         return tuple(sorted((nest.nesting(r) for r in nest.ranges[atom]), reverse=True))
 
     total: UOp | None = None

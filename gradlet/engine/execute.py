@@ -9,7 +9,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
 from gradlet.base import events, settings
-from gradlet.base.errors import JitError
+from gradlet.base.errors import DeviceError, JitError
 from gradlet.base.userline import user_line
 from gradlet.engine import report, usage
 from gradlet.engine.compile import get_kernel, prepare_kernels
@@ -53,7 +53,7 @@ class Recorder:
         self.touched: list[ref[Any]] = []
         self.computed: list[ref[Any]] = []
         self.realized: list[UOp] = []
-        self.saved: dict[UOp, bytes] = {}
+        self.saved: dict[UOp, Buffer] = {}
         self.saves = True
 
     def will_run(self, call: KernelCall | CopyCall) -> None:
@@ -62,7 +62,7 @@ class Recorder:
             written = [call.destination] if isinstance(call, CopyCall) else [call.buffers[s] for s in call.written]
             for node in written:
                 if node not in self.saved and self.is_known(node):
-                    self.saved[node] = bytes(buffer_of(node).memory())
+                    self.saved[node] = _copy_of(buffer_of(node))
 
     def is_known(self, node: UOp) -> bool:
         """Whether a buffer held a value before the capture."""
@@ -125,9 +125,20 @@ def computed(tensor: Any) -> None:
 def undo(recorder: Recorder) -> None:
     """Put back what was in memory before a capture that failed, and forget what it computed."""
     for node, content in recorder.saved.items():
-        buffer_of(node).copyin(memoryview(content))
+        buffer_of(node).copy_from(content)
     for node in recorder.realized:
         _realized.pop(node, None)
+
+
+def _copy_of(buffer: Buffer) -> Buffer:
+    """The content of a buffer as it is: on its device, or in host memory where there is no room."""
+    try:
+        copy = Buffer(buffer.device, buffer.dtype, buffer.size)
+        copy.copy_from(buffer)
+    except DeviceError:
+        copy = Buffer("CPU", buffer.dtype, buffer.size)
+        copy.copy_from(buffer)
+    return copy
 
 
 def target_of(device: str) -> Target:

@@ -143,8 +143,8 @@ class Ready:
 
 
 def copy(destination: Buffer, source: Buffer) -> None:
-    """Copy between devices through host memory."""
-    destination.copyin(source.memory())
+    """Copy between devices."""
+    destination.copy_from(source)
     report.ran_copy(destination, source)
 
 

@@ -94,7 +94,8 @@ class ConvolutionMixin(WindowMixin):
         carrier = accumulator(result_dtype)
         steps = positive(stride, spatial, what, "stride")
         spread = positive(dilation, spatial, what, "dilation")
-        padded = source.pad_sides(_convolution_sides(what, padding, kernel, steps, spread))
+        # Converted before windows repeat them: gradients add up in the wide type, and are rounded once.
+        padded = source.cast(carrier).pad_sides(_convolution_sides(what, padding, kernel, steps, spread))
         check_fit(what, padded.shape[2:], kernel, spread)
         view = padded.windows(kernel, steps, spread)
         batch, sizes = self.shape[0], view.shape[2 : 2 + spatial]
@@ -104,9 +105,9 @@ class ConvolutionMixin(WindowMixin):
         view = view.permute((0, 1, *range(2 + spatial, 2 + 2 * spatial), *range(2, 2 + spatial)))
         left = view.reshape((batch, groups, 1, inside) + kernel + sizes)
         left = left.expand((batch, groups, outside // groups, inside) + kernel + sizes)
-        right = weight.reshape((1, groups, outside // groups, inside) + kernel + (1,) * spatial)
+        right = weight.cast(carrier).reshape((1, groups, outside // groups, inside) + kernel + (1,) * spatial)
         axes = (3, *range(4, 4 + spatial))
-        product = left.cast(carrier).mul(right.cast(carrier))
+        product = left.mul(right)
         total = product.reduce_over(Op.ADD, axes, False, what)
         result = total.reshape((batch, outside) + sizes)
         if bias is None:
@@ -191,10 +192,10 @@ class ConvolutionMixin(WindowMixin):
         batch, inside, outside = self.shape[0], self.shape[1] // groups, weight.shape[1]
         carrier = accumulator(source.dtype)
         # Channels are summed before elements are put in their places: most of what lies between those is zeros.
-        left = source.reshape((batch, groups, 1, inside) + (1,) * spatial + self.shape[2:])
+        left = source.cast(carrier).reshape((batch, groups, 1, inside) + (1,) * spatial + self.shape[2:])
         left = left.expand((batch, groups, outside, inside) + kernel + self.shape[2:])
-        right = weight.reshape((1, groups, inside, outside) + kernel + (1,) * spatial).transpose(2, 3)
-        total = left.cast(carrier).mul(right.cast(carrier)).reduce_over(Op.ADD, (3,), False, what)
+        right = weight.cast(carrier).reshape((1, groups, inside, outside) + kernel + (1,) * spatial).transpose(2, 3)
+        total = left.mul(right).reduce_over(Op.ADD, (3,), False, what)
         total = total.permute((0, 1, 2, *range(3 + spatial, 3 + 2 * spatial), *range(3, 3 + spatial)))
         overlapping = []
         for i in range(spatial):

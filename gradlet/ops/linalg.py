@@ -44,13 +44,15 @@ class LinalgMixin(StatsMixin):
             )
         result_dtype = x.dtype if dtype is None else to_dtype(dtype)
         carrier = accumulator(result_dtype)
+        # Converted before they are repeated: gradients add up in the wide type, and are rounded once.
+        x, y = x.cast(carrier), y.cast(carrier)
         right = y.transpose(-1, -2) if y.ndim > 1 else y.reshape(1, contracted)
         left = x if x.ndim > 1 else x.reshape(1, contracted)
         batch = broadcast_shapes([left.shape[:-2], right.shape[:-2]], "dot")
         rows, columns = left.shape[-2], right.shape[-2]
         left = left.reshape(left.shape[:-1] + (1, contracted)).expand(batch + (rows, columns, contracted))
         right = right.reshape(right.shape[:-2] + (1, columns, contracted)).expand(batch + (rows, columns, contracted))
-        total = left.cast(carrier).mul(right.cast(carrier)).reduce_over(Op.ADD, -1, False, "dot").cast(result_dtype)
+        total = left.mul(right).reduce_over(Op.ADD, -1, False, "dot").cast(result_dtype)
         if y.ndim == 1:
             total = total.reshape(total.shape[:-1])
         return (

@@ -146,9 +146,15 @@ def use_counts(order: Iterable[UOp]) -> Counter[UOp]:
     return Counter(chain.from_iterable([n.src for n in order]))
 
 
-def nesting_order(node: UOp) -> tuple[bool, int]:
-    """Sort key of ranges, outermost first: the parallel one, then by number."""
-    return (node.arg.kind is not AxisKind.PARALLEL, node.arg.number)
+def nesting_order(node: UOp) -> tuple[int, int]:
+    """Sort key of ranges, outermost first: parallel ones, lanes, then by number.
+
+    A lane runs through loops: results of different loops are computed by the same lanes.
+    """
+    return (_OUTSIDE.get(node.arg.kind, 2), node.arg.number)
+
+
+_OUTSIDE: Final = {AxisKind.PARALLEL: 0, AxisKind.THREAD: 1}
 
 
 def next_number(sink: UOp) -> int:
@@ -385,7 +391,7 @@ class KernelFacts:
         """How deep each range lies: see `nesting_depths`."""
         return nesting_depths(self.order, self.ranges)
 
-    def nesting(self, loop: UOp) -> tuple[int, bool, int]:
+    def nesting(self, loop: UOp) -> tuple[int, int, int]:
         """Sort key of ranges that occur together, outermost first."""
         return (self.depths.get(loop, 0), *nesting_order(loop))
 

@@ -111,14 +111,23 @@ def tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
     parallel_rest(facts, found, opts)
     if depth <= DEPTH:
         return None
-    loads = [a for a in facts.accesses if not a.is_store]
-    for load, numbers in ((found.first, inner_rows), (found.second, inner_columns)):
-        access = next(a for a in loads if a.node is load)
-        which = [a.node for a in loads if a.slot == access.slot].index(load)
+    numbers = (inner_rows, inner_columns)
+    for load, own, (slot, which) in zip((found.first, found.second), numbers, copied_loads(facts, found), strict=True):
         converted = load.dtype is not found.reduce.dtype
-        detail = StageDetail(access.slot or 0, which, (inner, *numbers), NEAR, converted)
+        detail = StageDetail(slot, which, (inner, *own), NEAR, converted)
         opts.opts.append(Opt(OptKind.STAGE, outer, 0, detail=detail))
     return opts.opts
+
+
+def copied_loads(facts: KernelFacts, found: Product) -> list[tuple[int, int]]:
+    """Slot and number of the first factor's load, then of the second's, once the first one is copied."""
+    loads = [a for a in facts.accesses if not a.is_store]
+    places: list[tuple[int, int]] = []
+    for load in (found.first, found.second):
+        slot = next(a.slot or 0 for a in loads if a.node is load)
+        places.append((slot, [a.node for a in loads if a.slot == slot].index(load)))
+        loads = [a for a in loads if a.node is not load]
+    return places
 
 
 def parallel_rest(facts: KernelFacts, found: Product, opts: Opts) -> None:

@@ -102,7 +102,7 @@ def _rows(facts: KernelFacts, plan: Plan, shared: Sequence[UOp], rows: Sequence[
     """Lanes along the reduced rows, and along what is stored of them."""
     closing = [n for n in facts.reduces if not set(rows).isdisjoint(n.src[1:])]
     outer = [r for r in shared if all(r in facts.ranges[n] for n in closing)]
-    stored = [r for r in shared if r not in outer and not any(r in facts.ranges[n] for n in closing)]
+    stored = [r for r in _stored(facts) if r not in outer and not any(r in facts.ranges[n] for n in closing)]
     count = 1
     for r in outer:
         count *= plan.size(r)
@@ -130,6 +130,14 @@ def _rows(facts: KernelFacts, plan: Plan, shared: Sequence[UOp], rows: Sequence[
             plan.parallel(r)
 
 
+def _stored(facts: KernelFacts) -> list[UOp]:
+    """The ranges of stores over which lanes may be, also of those that other stores do not depend on."""
+    loaded = {a.slot for a in facts.accesses if not a.is_store}
+    apart = [a for a in facts.accesses if a.is_store and a.slot in loaded]
+    loops = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP and any(r in facts.ranges[s] for s in facts.stores)]
+    return [r for r in loops if all(r in a.ranges for a in apart)]
+
+
 def _lanes_along(facts: KernelFacts, plan: Plan, loop: UOp, width: int, lanes: int, passes: int) -> None:
     if width > 1:
         plan.vectorize(loop, width)
@@ -148,9 +156,12 @@ def _lanes_along(facts: KernelFacts, plan: Plan, loop: UOp, width: int, lanes: i
 
 def _columns(facts: KernelFacts, plan: Plan, shared: Sequence[UOp]) -> None:
     """Lanes along the outputs; groups of them share a reduction where there are too few."""
-    inner = max(shared, key=lambda r: (_strides_of_one(facts, facts.accesses, r), size_bound(r) >= ROW, r.arg.number))
+    candidates = _stored(facts) if not facts.reduces else shared
+    inner = max(
+        candidates, key=lambda r: (_strides_of_one(facts, facts.accesses, r), size_bound(r) >= ROW, r.arg.number)
+    )
     count = 1
-    for r in shared:
+    for r in dict.fromkeys([*shared, inner]):
         count *= plan.size(r)
     width = _width(facts, plan, inner)
     body = sum(1 for n in facts.order if inner in facts.ranges[n])
@@ -161,7 +172,7 @@ def _columns(facts: KernelFacts, plan: Plan, shared: Sequence[UOp]) -> None:
     if width > 1:
         plan.vectorize(inner, width)
     groups, reduced = _groups(facts, plan, inner, count // width)
-    lanes = BLOCK // groups if groups > 1 else BLOCK
+    lanes = max(plan.target.warp, BLOCK // groups) if groups > 1 else BLOCK
     used = min(lanes, _up(plan.blocks(inner)))
     if groups > 1:
         used = lanes
@@ -178,6 +189,9 @@ def _columns(facts: KernelFacts, plan: Plan, shared: Sequence[UOp]) -> None:
             used *= side
     for r in reduced:
         plan.thread(r, groups)
+        copies = min(COPIES, _power(plan.blocks(r)))
+        if copies > 1 and body * copies <= MOST_NODES:  # loads that are under way together
+            plan.unroll(r, copies)
     for r in shared:
         if plan.blocks(r) > 1 or not is_fixed(r):
             plan.parallel(r)
@@ -205,7 +219,7 @@ def _groups(facts: KernelFacts, plan: Plan, inner: UOp, count: int) -> tuple[int
         return 1, []
     shortest = min(size_bound(r) for r in ranges)
     groups = 1
-    most = min(GROUPS, BLOCK // 32)
+    most = min(GROUPS, plan.target.max_threads // plan.target.warp)
     while groups < most and count * groups < plan.target.cores * BUSY and groups * 8 <= shortest:
         groups *= 2
     return groups, list(ranges) if groups > 1 else []

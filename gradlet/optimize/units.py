@@ -18,7 +18,7 @@ from gradlet.ops.op import Op
 from gradlet.ops.opt import Opt, OptKind, StageDetail, TensorizeDetail, TileOrderDetail
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import KernelFacts, range_size
-from gradlet.optimize.blocks import Opts, Product, columns_of, parallel_rest, product_of
+from gradlet.optimize.blocks import Opts, Product, columns_of, copied_loads, parallel_rest, product_of
 from gradlet.optimize.images import image_of, is_narrow, place_image
 from gradlet.target.target import Target
 
@@ -129,7 +129,7 @@ def engine_block(facts: KernelFacts, found: Product, target: Target) -> Block | 
         return None
     first, second = (_fast_is_depth(facts, found, load) for load in (found.first, found.second))
     best: tuple[float, Block] | None = None
-    for block in _blocks(target):
+    for block in _blocks(target, len(_boxed(facts, found))):
         # What lies along rows or columns is copied in parts of 128 bytes.
         if (not first and block.rows % step) or (not second and block.columns % step):
             continue
@@ -156,12 +156,13 @@ def _fast_is_depth(facts: KernelFacts, found: Product, load: UOp) -> bool:
     return facts.stride(access, found.depth) == 1
 
 
-def _blocks(target: Target) -> Iterator[Block]:
+def _blocks(target: Target, stores: int = 1) -> Iterator[Block]:
+    """What fits, with room for so many results on their way to memory."""
     for rows in ROWS:
         for columns in COLUMNS:
             if rows * columns > LARGEST:
                 continue
-            results = rows // 16 * 2 * 16 * ROW
+            results = max(1, stores) * rows // 16 * 2 * 16 * ROW
             room = target.shared_bytes - RING_WORDS - results
             buffers = min(MOST_BUFFERS, room // ((rows + columns) * ROW))
             if buffers >= 3:
@@ -214,11 +215,8 @@ def end(
     tiles: list[int], target: Target, engine: bool,
 ) -> None:  # fmt: skip
     """Both copies, the unit, and how workgroups run."""
-    loads = [a for a in facts.accesses if not a.is_store]
-    for load in (found.first, found.second):
-        access = next(a for a in loads if a.node is load)
-        which = [a.node for a in loads if a.slot == access.slot].index(load)
-        stage = StageDetail(access.slot or 0, which, swizzle=True, buffers=block.buffers, engine=engine)
+    for slot, which in copied_loads(facts, found):
+        stage = StageDetail(slot, which, swizzle=True, buffers=block.buffers, engine=engine)
         opts.opts.append(Opt(OptKind.STAGE, outer, 0, detail=stage))
     if not engine and block.buffers <= LANES_AHEAD:
         detail = detail._replace(pending=0)
@@ -230,14 +228,17 @@ def end(
         opts.opts.append(Opt(OptKind.PERSISTENT, tiles[0], target.cores))
     if len(tiles) == 2:
         opts.opts.append(Opt(OptKind.TILE_ORDER, tiles[0], TOGETHER, detail=TileOrderDetail(tiles[1])))
-    for access in facts.accesses:
-        if (
-            access.is_store
-            and found.rows in access.ranges
-            and access.slot is not None
-            and _stored_only(facts, access.slot)
-        ):
-            opts.opts.append(Opt(OptKind.EPILOGUE, detail.warps, access.slot))
+    room = target.shared_bytes - RING_WORDS - block.buffers * (block.rows + block.columns) * ROW
+    for slot in _boxed(facts, found):
+        room -= block.rows // 16 * 2 * 16 * ROW
+        if room >= 0:
+            opts.opts.append(Opt(OptKind.EPILOGUE, detail.warps, slot))
+
+
+def _boxed(facts: KernelFacts, found: Product) -> list[int]:
+    """The slots whose results can be stored as boxes."""
+    stores = [a for a in facts.accesses if a.is_store and found.rows in a.ranges]
+    return [a.slot for a in stores if a.slot is not None and _stored_only(facts, a.slot)]
 
 
 def _stored_only(facts: KernelFacts, slot: int) -> bool:

@@ -169,6 +169,23 @@ class Buffer:
             Device[self.device].allocator.write(self.address, view)
             self.stamp = next(_stamps)
 
+    def copy_from(self, source: Buffer) -> None:
+        """Fill from another buffer of as many bytes, without the host where the devices can.
+
+        Raises:
+            ArgumentError: another number of bytes.
+        """
+        if source.nbytes != self.nbytes:
+            raise ArgumentError(f"source has {source.nbytes} bytes, the buffer needs {self.nbytes}")
+        if not self.nbytes:
+            return
+        here, there = Device[self.device].allocator, Device[source.device].allocator
+        direct = getattr(here, "copy_from", None)
+        if direct is not None and direct(self.address, there, source.address, self.nbytes):
+            self.stamp = next(_stamps)
+        else:
+            self.copyin(source.memory())
+
     def copyout(self, target: Any) -> None:
         """Copy into a writable bytes-like object of exactly `nbytes` bytes.
 

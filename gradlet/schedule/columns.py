@@ -35,11 +35,16 @@ def cut_column_sums(root: UOp, target_of: Callable[[str], Target], default_devic
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         same = mk(node.op, node.dtype, src, node.arg)
-        if not _is_column_sum(same) or target_of(devices.get(node, default_device)).scratch_bytes == 0:
+        if not _is_column_sum(same) or not _pays(same, target_of(devices.get(node, default_device))):
             return None
         return cut(same)
 
     return rebuild(root, change)
+
+
+def _pays(node: UOp, target: Target) -> bool:
+    """Whether regions can use chunks, or a GPU has more multiprocessors than warps of columns."""
+    return target.scratch_bytes > 0 or (target.warp > 1 and prod(node.shape) < target.warp * target.cores)
 
 
 def _is_column_sum(node: UOp) -> bool:

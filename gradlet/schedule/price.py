@@ -138,7 +138,8 @@ class Pricer:
                 sources[read.source] = (read.bytes, read.atoms)
         width = prod([cell.loops[a] for a in cell.kept - cell.sequential])
         traffic = sum(count for count, _ in sources.values()) + cell.out_bytes
-        return self._verdict(work, traffic, width, cell.contraction, cell.kept, (), sources)
+        reduces = cell.reduce is not None
+        return self._verdict(work, traffic, width, cell.contraction, cell.kept, (), sources, reduces)
 
     def rotated(self, cells: Sequence[Cell], stored: Sequence[Cell]) -> Verdict:
         """The price of two products with a softmax between them that go by blocks of keys."""
@@ -154,7 +155,7 @@ class Pricer:
                 outer &= cell.kept
         width = prod([stored[0].loops[a] for a in outer])
         traffic = sum(count for count, _ in sources.values()) + sum(c.out_bytes for c in stored)
-        return self._verdict(work, traffic, width, True, outer, (), sources)
+        return self._verdict(work, traffic, width, True, outer, (), sources, reduces=True)
 
     def _is_read_in_order(self, cells: Sequence[Cell], inside: Collection[UOp], lane: int | None) -> bool:
         """Whether all that is read of some size lies in memory along the innermost loop of a result: nothing turns."""
@@ -367,7 +368,8 @@ class Pricer:
             traffic += count * passes
         width = prod([sizes[a] for a in outer])
         contraction = any(c.contraction for c in cells)
-        return self._verdict(work, traffic, width, contraction, outer, chain, largest)
+        reduces = any(c.reduce is not None for c in cells)
+        return self._verdict(work, traffic, width, contraction, outer, chain, largest, reduces)
 
     def _evaluations(self, cell: Cell, place: Place, chain: Sequence[Atoms], nest: Sequence[int]) -> int:
         """How often an element-wise cell is computed at one place; it moves out of loops inside all of its own."""
@@ -389,10 +391,13 @@ class Pricer:
         outer: Atoms,
         chain: Sequence[Atoms],
         reads: Mapping[object, tuple[int, Atoms]],
+        reduces: bool,
     ) -> Verdict:
         fraction = CONTRACTION_FRACTION if contraction else PLAIN_FRACTION
         compute = work * fraction * PICO // self.target.flops_per_second
-        price = self.launch + self.time(compute, traffic, width)
+        # Lanes share a reduction; anything else is computed by as many as there are results.
+        busy = width if reduces or self.target.warp <= 1 else -(-width // self.target.max_threads)
+        price = self.launch + self.time(compute, traffic, busy)
         return Verdict(price, outer, chain, compute, traffic, reads, contraction, width)
 
     def time(self, compute: int, traffic: int, width: int) -> int:

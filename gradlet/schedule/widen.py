@@ -7,7 +7,7 @@ repetition, and where it still would be repeated the converted factor is kept in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
 from gradlet.base.dtype import dtypes
@@ -15,7 +15,7 @@ from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import MOVEMENT, AxesArg, Op
 from gradlet.schedule.affineviews import affine_view
 from gradlet.schedule.clean import find_devices, rebuild
-from gradlet.schedule.moves import chain_to, replay, root_of
+from gradlet.schedule.moves import chain_to, replay, reshape, root_of
 from gradlet.target.target import Target
 
 # A converted factor is written and read once more, twice as wide: fewer uses do not pay for that.
@@ -47,6 +47,7 @@ def convert_once(root: UOp, target_of: Callable[[str], Target], default_device: 
         return root
     order = toposort((root,))
     devices = find_devices(order)
+    taken: dict[UOp, int] = {}  # conversions, and how many products have one of their own
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or prod(src[0].shape) < MIN_WORK:
@@ -54,7 +55,7 @@ def convert_once(root: UOp, target_of: Callable[[str], Target], default_device: 
         target = target_of(devices.get(node, default_device))
         if target.matrix_units and src[0].op is Op.MUL:
             product = _channels_together(_converted_by_units(src[0]), frozenset(node.arg.axes))
-            return mk(node.op, node.dtype, (product, *src[1:]), node.arg)
+            return _with_own_conversions(node, product, taken)
         if target.kind != "cpu":
             return None
         return mk(node.op, node.dtype, (_stored_factors(src[0]), *src[1:]), node.arg)
@@ -95,8 +96,55 @@ def _converted_by_units(value: UOp) -> UOp:
         bottom = root_of(side)
         if not is_conversion(bottom) or bottom.src[0].dtype not in (dtypes.bfloat16, dtypes.float16):
             return value
-        sides.append(mk(Op.CAST, bottom.dtype, (replay(chain_to(side, bottom), bottom.src[0]),)))
+        chain = chain_to(side, bottom)
+        narrow = _with_joined_axes(chain, bottom.src[0], prod(value.shape))
+        sides.append(mk(Op.CAST, bottom.dtype, (narrow,)))
     return mk(Op.MUL, value.dtype, tuple(sides))
+
+
+def _with_joined_axes(chain: Sequence[UOp], bottom: UOp, work: int) -> UOp:
+    """A factor under its movement ops, copied where these join axes that do not lie one after another in memory.
+
+    Heads that are put side by side again are such axes: neither rows nor the sum would be one range.
+    """
+    base = root_of(bottom)
+    steps = [*chain, *chain_to(bottom, base)]  # the top first
+    for number in range(len(steps) - 1, -1, -1):
+        step = steps[number]
+        turned = any(lower.op is Op.PERMUTE for lower in steps[number + 1 :])
+        if step.op is Op.RESHAPE and turned and _long_axes(step) < _long_axes(step.src[0]):
+            if prod(step.shape) * MIN_USES > work:
+                break
+            joined = replay(steps[number:], base)
+            return replay(steps[:number], mk(Op.CONTIGUOUS, joined.dtype, (joined,)))
+    return replay(chain, bottom)
+
+
+def _long_axes(node: UOp) -> int:
+    return sum(size != 1 for size in node.shape)
+
+
+def _with_own_conversions(node: UOp, product: UOp, taken: dict[UOp, int]) -> UOp:
+    """The sum of a product whose conversions no other product has: what two have would be computed before both.
+
+    Nodes that look alike are one; axes of size 1 in front of all others tell them apart.
+    """
+    sides = [side for side in product.src if is_conversion(side)]
+    count = max([taken.get(side, 0) for side in sides], default=0)
+    for side in sides:
+        taken[side] = count + 1
+    if not count:
+        return mk(node.op, node.dtype, (product, *node.src[1:]), node.arg)
+    ones = (1,) * count
+    own = [
+        mk(Op.CAST, side.dtype, (reshape(side.src[0], ones + side.shape),))
+        if is_conversion(side)
+        else reshape(side, ones + side.shape)
+        for side in product.src
+    ]
+    axes = node.arg._replace(axes=tuple([axis + count for axis in node.arg.axes]))
+    total = mk(node.op, node.dtype, (mk(Op.MUL, product.dtype, tuple(own)), *node.src[1:]), axes)
+    return reshape(total, node.shape)
 
 
 def _channels_together(value: UOp, reduced: frozenset[int]) -> UOp:

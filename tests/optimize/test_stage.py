@@ -52,7 +52,7 @@ SCHEDULES = {
     "split after": "STAGE(range 0, slot=2), SPLIT(range 0, 3, MASK), SPLIT(range 1, 4, MASK), SPLIT(range 2, 3, MASK)",
     "guarded copy": "STAGE(range 0, slot=2), UNROLL(range 3, 3, MASK), VECTORIZE(range 4, 4, MASK)",
     "balanced rows": "STAGE(range 0, slot=2), UNROLL(range 0, 4, BALANCE), VECTORIZE(range 1, 8, MASK)",
-    "rows in pieces of their own": "UNROLL(range 0, 4, PEEL), STAGE(range 1, slot=1), STAGE(range 1, slot=1, which=1)",
+    "rows in pieces of their own": "UNROLL(range 0, 4, PEEL), STAGE(range 1, slot=1), STAGE(range 1, slot=1)",
     "blocks of a sum": "SPLIT(range 0, 2, MASK), SPLIT(range 2, 4, MASK), STAGE(range 0, slot=2)",
     "moved copy": "STAGE(range 0, slot=2), REORDER(range 4, 1)",
     "panels": PANELS.format(32, 0),
@@ -154,6 +154,8 @@ def refused(kernel: Kernel, text: str, reason: str, target: object = AVX512) -> 
 def test_refusals_name_the_reason() -> None:
     matmul = kernels.matmul(12, 20, 8)
     refused(matmul, "STAGE(range 0, slot=3)", "no load 0: nothing is loaded from it")
+    again = "STAGE(range 0, slot=2), STAGE(range 0, slot=2)"
+    refused(matmul, again, "no load 0: nothing is loaded from it")  # what a copy loads has no number
     refused(matmul, "STAGE(range 0, slot=2, which=1)", "no load 1: loads from it are numbered 0 to 0")
     refused(matmul, "STAGE(range 2, slot=2)", "does not change inside")
     refused(matmul, "STAGE(range 9, slot=2)", "no range 9")

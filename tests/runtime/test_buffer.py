@@ -199,3 +199,14 @@ def test_spare_blocks_are_used_where_they_are_large_enough() -> None:
     assert buffer_of(b).address == buffer_of(a).address
     bind_parts({"CPU": 256}, {c: 0}, spare)
     assert buffer_of(c).address != buffer_of(a).address and spare["CPU"].nbytes == 256
+
+
+def test_a_buffer_takes_the_content_of_one_on_another_device() -> None:
+    source, target = Buffer("CPU", dtypes.float32, 3), Buffer("PYTHON", dtypes.float32, 3)
+    source.copyin(np.float32([1, 2, 3]))
+    before = target.stamp
+    target.copy_from(source)
+    assert bytes(target.memory()) == bytes(source.memory()) and target.stamp != before
+    Buffer("CPU", dtypes.float32, 0).copy_from(Buffer("CPU", dtypes.float32, 0))
+    with pytest.raises(ArgumentError, match="source has 12 bytes, the buffer needs 8"):
+        Buffer("CPU", dtypes.float32, 2).copy_from(source)

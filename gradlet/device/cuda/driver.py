@@ -54,6 +54,8 @@ class Gpu:
         self.context = self.call("cuDevicePrimaryCtxRetain", self.device)
         self.activate()
         self.stream = self.call("cuStreamCreate", 1)  # not ordered with the stream that other libraries use
+        self._mark = self.call("cuEventCreate", 2)  # without times
+        self._near: set[int] = set()  # the GPUs whose memory this one was let reach
 
     def activate(self) -> None:
         """Let calls of this thread be about this GPU."""
@@ -80,6 +82,22 @@ class Gpu:
         _, text = self.api.cuGetErrorString(code)
         words = text.decode() if isinstance(text, bytes) else str(text)
         return f"{words} ({getattr(code, 'name', code)})"
+
+    def follow(self, other: Gpu) -> None:
+        """Let what this GPU begins from now on run after all that another one has begun."""
+        other.activate()
+        other.call("cuEventRecord", other._mark, other.stream)
+        self.activate()
+        self.call("cuStreamWaitEvent", self.stream, other._mark, 0)
+
+    def reach(self, other: Gpu) -> None:
+        """Let this GPU read the memory of another one without the host, where the wires between them allow it."""
+        if other.number in self._near:
+            return
+        self._near.add(other.number)
+        if int(self.call("cuDeviceCanAccessPeer", self.device, other.device)):
+            self.activate()
+            self.api.cuCtxEnablePeerAccess(other.context, 0)  # says no where another library has asked before
 
     def attribute(self, name: str) -> int:
         """A fact about the GPU, as `MULTIPROCESSOR_COUNT`."""

@@ -123,6 +123,21 @@ class CudaAllocator:
                     gpu.call("cuEventSynchronize", event)
                     ctypes.memmove(start + begin, pinned, count)
 
+    def copy_from(self, address: int, source: object, start: int, nbytes: int) -> bool:
+        """Copy bytes of another memory in without the host, once all that was begun there has run; False: it cannot."""
+        if not isinstance(source, CudaAllocator):
+            return False
+        gpu, other = self.gpu, source.gpu
+        if gpu is other:
+            gpu.activate()
+            gpu.call("cuMemcpyDtoDAsync", address, start, nbytes, gpu.stream)
+            return True
+        gpu.reach(other)
+        gpu.follow(other)
+        gpu.call("cuMemcpyPeerAsync", address, gpu.context, start, other.context, nbytes, gpu.stream)
+        other.follow(gpu)  # who writes there next does so after the copy
+        return True
+
     def _pinned(self, number: int) -> tuple[int, Any]:
         """A pinned buffer, and the event that says that the GPU is done with it."""
         while len(self._staging) <= number:

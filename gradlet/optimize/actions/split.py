@@ -109,14 +109,26 @@ def _check_thread(facts: KernelFacts, loop: UOp, opt: Opt, target: Target, close
         _check_combined(facts, loop, opt, target)
     elif target.warp > 1 and any(n.op is _AFTER and loop in n.src[1:] for n in facts.order):
         pass  # lanes fill an array that they share
-    elif closed or any(loop not in facts.ranges[store] for store in facts.stores):
+    elif closed:
         raise refusal(opt, "every store must depend on it")
+    else:
+        _check_stored_by_all(facts, loop, opt, target)
     others = facts.closed() if target.warp > 1 else set()
     for r in facts.loops:
         if r.arg.kind is AxisKind.THREAD and r not in others:
             lanes *= range_size(r) or 1
     if lanes > target.max_threads:
         raise refusal(opt, f"a workgroup has at most {target.max_threads} lanes")
+
+
+def _check_stored_by_all(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> None:
+    """What does not depend on the range every lane stores, all of them the same; nothing may read it meanwhile."""
+    apart = [store for store in facts.stores if loop not in facts.ranges[store]]
+    if apart and target.warp <= 1:
+        raise refusal(opt, "every store must depend on it")
+    slots = {a.slot for a in facts.accesses if a.node in apart}
+    if any(not a.is_store and a.slot in slots for a in facts.accesses):
+        raise refusal(opt, "all lanes would store to what they load: every store to it must depend on the range")
 
 
 def _check_combined(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> None:

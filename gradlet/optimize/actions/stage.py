@@ -5,7 +5,8 @@ the ranges nested deeper run, into an array with an axis for each of them, and l
 guards the load, the copy has the load's other value (0): later code needs no mask. The copy's loops get numbers of
 their own, the next free ones in the order of the array's axes, so that later opts can make lanes of them; a value that
 does not change with range 3 is copied further out. Split the ranges before: the axes of the copy are the ranges that
-there are by then, and a range that the copy is made in every iteration of gets no lanes or copies any more.
+there are by then, and a range that the copy is made in every iteration of gets no lanes or copies any more. Where a
+slot is loaded from several times `which` says which load is meant, among those that no copy was made of before.
 
 With `transpose=8` the copy goes by blocks of 8 x 8: 8 vectors are loaded along what lies side by side in memory,
 exchanged in registers, and stored along the rows of the array.
@@ -85,7 +86,8 @@ def copied(
 def _value(facts: KernelFacts, opt: Opt, detail: StageDetail) -> UOp:
     """The load that is meant, or its conversion."""
     memory = [a for a in facts.accesses if a.slot == detail.slot]
-    loads = [a.node for a in memory if not a.is_store]
+    made = _loads_of_copies(facts)
+    loads = [a.node for a in memory if not a.is_store and a.node not in made]
     if not 0 <= detail.which < len(loads):
         has = f"loads from it are numbered 0 to {len(loads) - 1}" if loads else "nothing is loaded from it"
         raise refusal(opt, f"of slot {detail.slot} it has no load {detail.which}: {has}")
@@ -98,6 +100,19 @@ def _value(facts: KernelFacts, opt: Opt, detail: StageDetail) -> UOp:
     if len(users) != 1 or users[0].op is not Op.CAST:
         raise refusal(opt, "the load is not simply converted to another type")
     return users[0]
+
+
+def _loads_of_copies(facts: KernelFacts) -> set[UOp]:
+    """What copies that were made before load: no later copy means it, so that it has no number."""
+    found: set[UOp] = set()
+    for node in facts.order:
+        if node.op is Op.AFTER and node.src[0].op is Op.LOCAL:
+            for store in node.src[1:]:
+                value = store.src[1] if store.op is Op.STORE else store
+                value = value.src[0] if value.op is Op.CAST else value
+                if value.op is Op.LOAD:
+                    found.add(value)
+    return found
 
 
 def _inside(facts: KernelFacts, loop: UOp, opt: Opt, value: UOp, by_lanes: bool) -> list[UOp]:

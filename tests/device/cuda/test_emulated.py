@@ -162,3 +162,15 @@ def test_a_barrier_that_some_lanes_miss_is_an_error() -> None:
             (Tensor(numbers(64), device=device) + 3).numpy()
     finally:
         emulate.cuda.render = text  # type: ignore[assignment]
+
+
+def test_results_of_different_loops_are_computed_by_the_same_lanes() -> None:
+    def scaled(x: Any, y: Any) -> Any:
+        factor = (x * 3 + 1).contiguous()
+        return (y + factor.reshape(2, 64, 1)).realize(factor) + factor.reshape(2, 64, 1)
+
+    same(scaled, numbers(2, 64), numbers(2, 64, 5))
+
+
+def test_both_factors_may_lie_in_one_buffer() -> None:
+    same(lambda h: h[:, 0] @ h[:, 1].transpose(0, 1), numbers(64, 2, 64), tolerance=1e-4)

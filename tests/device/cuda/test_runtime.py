@@ -122,6 +122,43 @@ def test_bytes_come_back_as_they_were_written(size: int) -> None:
     assert bytes(memory.view(address, size, None)) == content
 
 
+class Pair(driver.Gpu):
+    """One of two GPUs of a made-up driver, which notes calls with the number of the GPU."""
+
+    def __init__(self, number: int, asked: list[tuple[int, str]], reaches: bool) -> None:
+        self.number, self.asked, self.reaches = number, asked, reaches
+        self.device, self.context, self.stream, self._mark = number, f"context {number}", f"stream {number}", number
+        self._near = set()
+        self.api = SimpleNamespace(cuCtxEnablePeerAccess=lambda context, flags: asked.append((number, "reach")))
+
+    def activate(self) -> None: ...
+
+    def call(self, name: str, *args: Any) -> Any:
+        self.asked.append((self.number, name))
+        if name == "cuMemcpyPeerAsync":
+            to, context, start, other, nbytes, stream = args
+            assert (context, other, stream) == ("context 1", "context 0", "stream 1")
+            ctypes.memmove(to, start, nbytes)
+        return int(self.reaches)
+
+
+@pytest.mark.parametrize("reaches", [False, True])
+def test_copies_between_gpus_wait_for_one_another_and_not_for_the_host(reaches: bool) -> None:
+    asked: list[tuple[int, str]] = []
+    first, second = (CudaAllocator(f"CUDA:{n}", Pair(n, asked, reaches)) for n in (0, 1))
+    source, target = ctypes.create_string_buffer(b"content", 8), ctypes.create_string_buffer(8)
+    for _ in range(2):
+        assert second.copy_from(ctypes.addressof(target), first, ctypes.addressof(source), 8)
+    assert target.raw == source.raw
+    copy = [(0, "cuEventRecord"), (1, "cuStreamWaitEvent"), (1, "cuMemcpyPeerAsync"), (1, "cuEventRecord"),
+            (0, "cuStreamWaitEvent")]  # fmt: skip
+    assert asked == [(1, "cuDeviceCanAccessPeer"), *[(1, "reach")] * reaches, *copy, *copy]
+
+
+def test_memory_of_other_devices_is_not_copied_by_the_gpu() -> None:
+    assert not CudaAllocator("CUDA", Pair(0, [], True)).copy_from(0, object(), 0, 8)
+
+
 def test_block_sizes_waste_at_most_an_eighth() -> None:
     for size in (1, 511, 512, 5000, 70_000, 10**6, 10**9):
         assert size <= size_class(size) <= max(512, size * 9 // 8 + 512)
