@@ -26,7 +26,8 @@ def plain(boxes: Any, scores: Any, labels: Any, most: float, least: float, limit
     return kept[:limit]
 
 
-@pytest.mark.parametrize("limit", [3, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [3, 50])
 def test_the_boxes_of_a_plain_loop(limit: int) -> None:
     random = np.random.default_rng(0)
     corners = random.random((40, 2)) * 10

@@ -28,6 +28,7 @@ IDS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
 SMALL_WHISPER = whisper.Config(13, 6, 16, 2, 2, 24, 10, 9)
 
 
+@pytest.mark.slow
 def test_llama() -> None:
     model = llama.Llama(llama.Config(11, 16, 1, 2, 1, 24))
     w = functional.Weights(model)

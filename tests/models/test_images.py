@@ -15,6 +15,7 @@ from tests.models import oracle, reference
 ROWS = [(1, 3, 1, 8, 1), (6, 5, 2, 8, 2), (6, 3, 1, 16, 1)]
 
 
+@pytest.mark.slow
 def test_resnet_of_basic_blocks() -> None:
     module = oracle.shaken(reference.ResNet(False, [1, 1, 1, 1], 5, 4))
     model = oracle.copied(resnet.ResNet(resnet.BasicBlock, (1, 1, 1, 1), 5, 4), module)
@@ -50,7 +51,8 @@ def test_a_step_of_training_a_resnet_is_that_of_torch() -> None:
         oracle.same(named[name], value, 1e-3)
 
 
-@pytest.mark.parametrize("lite", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("lite", [True, False])
 def test_efficientnet(lite: bool) -> None:
     module = oracle.shaken(reference.EfficientNet(ROWS, 8, 24, 5, lite))
     form = efficientnet.Form(Tensor.relu6, squeeze=False, same=True, epsilon=1e-3) if lite else None

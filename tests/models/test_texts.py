@@ -15,6 +15,7 @@ IDS = [[3, 1, 4, 1, 5], [9, 2, 6, 0, 0]]
 GPT2 = dict(vocabulary=17, positions=12, width=16, layers=2, heads=2)
 
 
+@pytest.mark.slow
 def test_bert_with_masks_and_kinds() -> None:
     sizes = dict(vocabulary=11, positions=7, width=16, layers=2, heads=2, hidden=24)
     module = oracle.shaken(reference.Bert(**sizes))
@@ -36,9 +37,11 @@ def test_embeddings_of_sentences_do_not_depend_on_filling() -> None:
     assert abs(alone[0] - filled[0]).max() < 1e-5
 
 
-def test_gpt2_and_its_cache() -> None:
-    module = oracle.shaken(reference.GPT2(**GPT2))
-    model = oracle.copied(gpt2.GPT2(gpt2.Config(**GPT2)), module)
+@pytest.mark.parametrize("layers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_gpt2_and_its_cache(layers: int) -> None:
+    sizes = {**GPT2, "layers": layers}
+    module = oracle.shaken(reference.GPT2(**sizes))
+    model = oracle.copied(gpt2.GPT2(gpt2.Config(**sizes)), module)
     ids = torch.tensor(IDS)
     oracle.same(model(IDS), module(ids))
     tokens = IDS[0][:2]
