@@ -95,10 +95,12 @@ def _needed(dots: Sequence[UOp], members: dict[UOp, int], placed: dict[UOp, None
 
 def _reads(node: UOp, members: dict[UOp, int]) -> bool:
     """Whether a node, and what it needs of the straight code, is no more than a load and its address."""
-    pending = [node]
+    pending, seen = [node], {node}
     while pending:
         node = pending.pop()
         if node.op is Op.DOT or (node.dtype.count > 1 and node.op not in _READING):
             return False
-        pending.extend([s for s in node.src if s in members])
+        fresh = [s for s in node.src if s in members and s not in seen]
+        seen.update(fresh)
+        pending.extend(fresh)
     return True

@@ -6,11 +6,11 @@ For talking to one, with quantised weights and a cache, there is `gradlet.llm`; 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 from typing import Any
 
 from gradlet import nn
 from gradlet.llm import rope
-from gradlet.llm.config import Rope
 from gradlet.models.common import as_ids, join_heads, split_heads
 from gradlet.tensor.tensor import Tensor
 
@@ -96,7 +96,7 @@ class Llama:
 
     def __call__(self, ids: Any) -> Tensor:
         ids = as_ids(ids)
-        turns = rope.table(Rope(self.config.base, self.config.width // self.config.heads), ids.shape[1])
+        turns = _turns(self.config, ids.shape[1])
         x = self.model["embed_tokens"](ids)
         for layer in self.model["layers"]:
             x = layer(x, turns)
@@ -107,3 +107,11 @@ class Llama:
         """How surprising every token is after those before it: the mean cross-entropy."""
         ids = as_ids(ids)
         return self(ids[:, :-1]).flatten(0, 1).sparse_categorical_crossentropy(ids[:, 1:].flatten())
+
+
+def _turns(config: Config, positions: int) -> rope.Table:
+    """Cosines and sines of all positions; part of the graph, so that a step of training can be captured."""
+    width = config.width // config.heads
+    steps = (Tensor.arange(0, width, 2, dtype="float32") * (-log(config.base) / width)).exp()
+    angles = Tensor.arange(positions, dtype="float32").unsqueeze(1) * steps
+    return rope.Table(angles.cos(), angles.sin())

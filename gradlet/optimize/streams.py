@@ -148,15 +148,18 @@ def _named_by(facts: KernelFacts, access: Access) -> list[UOp]:
     """The output loops of an index that names what is accessed, if the kernel does not write that index."""
     stored = {a.param for a in facts.accesses if a.is_store}
     found: set[UOp] = set()
-    for atom in access.form.terms:
-        stack = [atom]
-        while stack:
-            node = stack.pop()
-            if node.op is Op.LOAD:
-                if node.src[0].src[0] in stored:
-                    return []
-                found |= facts.ranges[node]
-            stack.extend(node.src)
+    seen: set[UOp] = set()  # an index may be computed, and share its parts many times over
+    stack = list(access.form.terms)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.op is Op.LOAD:
+            if node.src[0].src[0] in stored:
+                return []
+            found |= facts.ranges[node]
+        stack.extend(node.src)
     return [r for r in found if r.arg.kind in (AxisKind.LOOP, AxisKind.PARALLEL)]
 
 

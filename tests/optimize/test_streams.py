@@ -16,6 +16,7 @@ from gradlet.optimize import heuristic
 from gradlet.optimize.actions.language import apply
 from gradlet.render.llvmir import render
 from gradlet.target.target import AVX2, AVX512, NEON, NVPTX, SSE, Target
+from gradlet.tensor.tensor import Tensor
 from tests.codegen import kernels
 from tests.codegen.check import check_linear
 from tests.codegen.kernels import Kernel
@@ -171,3 +172,12 @@ def test_rows_reduced_in_several_ways_have_no_other_chains() -> None:
         assert OptKind.GROUP not in [o.kind for o in opts]
         assert [o.amount for o in opts if o.kind is OptKind.UNROLL] == [4]
     check_linear(several_of_a_row(70, 24), AVX2)
+
+
+def test_rows_at_random_numbers_are_chosen_in_no_time() -> None:
+    """The numbers are computed in the kernel, whose index then has far more paths than nodes."""
+    Tensor.manual_seed(0)
+    table = Tensor.arange(6000).reshape(6000, 1).expand(6000, 784).cast("float32").contiguous().realize()
+    rows = table[Tensor.randint(8, low=0, high=6000)].realize()
+    found = rows.numpy()
+    assert rows.shape == (8, 784) and (found == found[:, :1]).all() and len(set(found[:, 0].tolist())) > 4
