@@ -163,6 +163,8 @@ class Plan:
         """Inner lanes of a range."""
         size, tail = self.blocks(loop), self.tail(loop, lanes, Tail.PEEL)
         self._split(OptKind.VECTORIZE, self.number(loop), size, lanes, tail, is_fixed(loop))
+        if tail is Tail.PEEL:
+            self._in_two.add(loop)
         self.lanes.add(loop)
         self.widths[loop] = lanes
         self._blocks[loop] = size // lanes if tail is Tail.PEEL else -(-size // lanes)
@@ -195,10 +197,10 @@ class Plan:
         """Copies of a range's body."""
         if amount < 2 or loop in self._ordered:
             return
-        size = self.blocks(loop)
-        self._split(
-            OptKind.UNROLL, self.number(loop), size, amount, self.tail(loop, amount, Tail.BALANCE), is_fixed(loop)
-        )
+        size, tail = self.blocks(loop), self.tail(loop, amount, Tail.BALANCE)
+        self._split(OptKind.UNROLL, self.number(loop), size, amount, tail, is_fixed(loop))
+        if tail is Tail.BALANCE:
+            self._in_two.add(loop)
         self._copies[loop] = self._copies.get(loop, 1) * amount
         self._blocks[loop] = -(-size // amount)
 
