@@ -49,7 +49,8 @@ class Batch:
         self.model, self.slots = model, model.slots - 1
         self._most = MOST_QUANTIZED if isinstance(model.head, QuantizedWeight) else SIZES[-1]
         self._steps = {size: jit(self._compute) for size in SIZES}
-        self._embed = jit(self._sum)
+        self._run = {size: model.kept(step, self) for size, step in self._steps.items()}
+        self._embed = model.kept(jit(self._sum), self)
 
     def read(self, slot: int, tokens: Sequence[int], start: int) -> Any:
         """Take tokens of a slot's text, from position `start` on; the logits after the last one, in NumPy."""
@@ -110,10 +111,11 @@ class Batch:
         starts = [Variable(f"row_{n}", 0, model.positions - 1).bind(place) for n, place in enumerate(places)]
         firsts = [model.first(slot, f"first_{n}") for n, slot in enumerate((*slots, *[self.slots] * spare))]
         numbers = Tensor([*tokens, *[0] * spare], dtype="int32")
-        logits = self._steps[size](numbers, Tensor(places, dtype="int32"), starts, firsts)
+        logits = self._run[size](numbers, Tensor(places, dtype="int32"), *starts, *firsts)
         return list(logits.numpy()[: len(slots)])
 
-    def _compute(self, tokens: Tensor, positions: Tensor, starts: Sequence[Any], firsts: Sequence[Any]) -> Tensor:
+    def _compute(self, tokens: Tensor, positions: Tensor, *places: Any) -> Tensor:
+        starts, firsts = places[: len(places) // 2], places[len(places) // 2 :]
         return self.model.logits(self.model.hidden(tokens, ManyTexts(positions, starts, firsts)))
 
     def _sum(self, tokens: Tensor, start: Any, first: Any, count: Any) -> Tensor:

@@ -320,7 +320,12 @@ class Transformer:
         self.local_turns = self.turns if config.local_rope is None else rope.table(config.local_rope, positions)
         Tensor.arange(1)  # the table that counting reads is there before the first step is captured
         self._step = jit(self._compute)
-        self._steps: Any = Kept(self._step, self, f"{name} {positions} {slots}") if name else self._step
+        self.name = f"{name} {positions} {slots}" if name else ""
+        self._steps = self.kept(self._step, self)
+
+    def kept(self, function: jit, root: Any) -> Any:
+        """A jitted function of `root` that later processes find on disk, if this model has a name."""
+        return Kept(function, root, self.name) if self.name else function
 
     def _compute(self, tokens: Tensor, start: Any, last: Any, first: Any = None) -> Tensor:
         """Logits of token number `last` of some that stand at positions from `start` on."""
