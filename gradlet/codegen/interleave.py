@@ -12,16 +12,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import Op
+from gradlet.ops.op import DOTS, Op
 
-_DOT: Final = Op.DOT
 _ENDS: Final = frozenset({Op.RANGE, Op.END, Op.STORE})  # of straight code, within which loads may change places
 _READING: Final = frozenset({Op.INDEX, Op.LOAD, Op.PREFETCH, Op.VECTORIZE})
 
 
 def side_by_side(uops: list[UOp]) -> list[UOp]:
     """The program with DOTs that go on from one another in turn with those of other sums in the same straight code."""
-    if _DOT not in [node.op for node in uops]:
+    if DOTS.isdisjoint([node.op for node in uops]):
         return uops
     uses = Counter(s for node in uops for s in node.src)
     result: list[UOp] = []
@@ -58,11 +57,11 @@ def _ordered(run: list[UOp], uses: Counter[UOp]) -> list[UOp]:
 
 def _chains(run: Sequence[UOp], uses: Counter[UOp]) -> list[list[UOp]]:
     """Sums of at least two DOTs that begin with nothing, each first DOT first."""
-    dots = [node for node in run if node.op is Op.DOT]
-    follower = {dot.src[2]: dot for dot in dots if dot.src[2].op is Op.DOT and uses[dot.src[2]] == 1}
+    dots = [node for node in run if node.op in DOTS]
+    follower = {dot.src[2]: dot for dot in dots if dot.src[2].op in DOTS and uses[dot.src[2]] == 1}
     found: list[list[UOp]] = []
     for dot in dots:
-        if dot.src[2].op is Op.DOT or not _is_nothing(dot.src[2]):
+        if dot.src[2].op in DOTS or not _is_nothing(dot.src[2]):
             continue
         chain = [dot]
         while chain[-1] in follower:
@@ -98,7 +97,7 @@ def _reads(node: UOp, members: dict[UOp, int]) -> bool:
     pending, seen = [node], {node}
     while pending:
         node = pending.pop()
-        if node.op is Op.DOT or (node.dtype.count > 1 and node.op not in _READING):
+        if node.op in DOTS or (node.dtype.count > 1 and node.op not in _READING):
             return False
         fresh = [s for s in node.src if s in members and s not in seen]
         seen.update(fresh)

@@ -20,6 +20,7 @@ from gradlet.tensor.function import jit
 from gradlet.tensor.tensor import Tensor, Variable
 
 CHUNKS: Final = (256, 32, 8, 1)  # tokens of one step
+TURN_ROWS: Final = 16  # tokens from which on keys are turned, so that products with queries have positions as lanes
 
 
 class Place(Protocol):
@@ -159,7 +160,10 @@ class Attention:
         keys, values = self.cache.append(keys, values, start, first)
         count, seen = queries.shape[1], keys.shape[1]
         queries = queries.reshape(self.kv_heads, self.heads // self.kv_heads, count, self.features)
-        scores = (queries @ keys.unsqueeze(1).transpose(-1, -2)) * self.scale
+        turned = keys.transpose(1, 2)
+        if count >= TURN_ROWS:
+            turned = turned.contiguous()
+        scores = (queries @ turned.unsqueeze(1)) * self.scale
         if self.config.attention_cap:
             scores = (scores * (1.0 / self.config.attention_cap)).tanh() * self.config.attention_cap
         if count > 1 or self.window:

@@ -8,11 +8,13 @@ once meets two rows, and two of its words at a time are enough.
 
 A product with few rows multiplies the codes with integers: the vector is written block by block as integers of 16 bits
 and a scale, each integer as two signed bytes, and products of bytes are exact. A vector's element is off by at most one
-part in 65000 of the largest one in its block. More rows meet the expanded matrix, in float32.
+part in 65000 of the largest one in its block. From three rows on the vectors' integers are multiplied as they are where
+a processor does so, two at once with two codes. Elsewhere more rows meet the expanded matrix, in float32.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +29,8 @@ from gradlet.tensor.tensor import Tensor
 # From this many rows on a product expands the matrix: each weight is then used often enough.
 EXPAND_ROWS: Final = 16
 NIBBLES: Final = 0x0F0F0F0F
+HALVES: Final = 0x00FF00FF  # of two bytes in words of two integers of 16 bits
+HALVES_ROWS: Final = 3  # from this many rows on codes become such words: those are multiplied faster
 LARGEST: Final = 127 * 256  # of the integers that stand for a vector: two signed bytes
 SMALLEST: Final = 1e-30  # largest element of a block that still has all digits
 
@@ -235,10 +239,10 @@ class QuantizedWeight:
         leading = x.shape[:-1]
         count = prod(leading)
         flat = x.cast("float32").reshape(count, columns)
-        if count == 0 or count >= EXPAND_ROWS:
+        if count == 0 or (count >= EXPAND_ROWS and not self._halves(x.device)):
             result = flat @ self.dequantize().transpose(0, 1)
         else:
-            result = self._few_rows(flat)
+            result = self._by_integers(flat)
         return result.reshape(*leading, rows)
 
     # the layout
@@ -299,7 +303,11 @@ class QuantizedWeight:
         return (part.unsqueeze(2) * inner).reshape(self._tiles, self._blocks, self._sides, self._lanes)
 
     # products
-    def _few_rows(self, x: Tensor) -> Tensor:
+    def _halves(self, device: str) -> bool:
+        """Whether products of integers of 16 bits are the fastest ones for many rows."""
+        return self._kind.bits < 8 and _multiplies_halves(device)
+
+    def _by_integers(self, x: Tensor) -> Tensor:
         rows, count, size = self.shape[0], x.shape[0], self._kind.group
         x = x.reshape(count, 1, self._blocks, size)
         scale, minimum = self._factors()
@@ -311,12 +319,16 @@ class QuantizedWeight:
             products = (self._codes[0].cast("float32") * x.reshape(*x.shape, 1, 1)).sum(3)
             total = (products * scale).sum(2)
         else:
-            unit, words, sums = _as_integers(x)
             codes = self._code_words()
             dots: Any = 0
-            for part in words:
-                # The upper byte counts 256 times.
-                dots = dots * 256 + _byte_products(codes, part).sum(3, dtype="int32")
+            if count >= HALVES_ROWS and self._halves(x.device):
+                unit, words, sums = _as_halves(x)
+                dots = _half_products((codes & HALVES, (codes >> 8) & HALVES), words).sum(3, dtype="int32")
+            else:
+                unit, words, sums = _as_integers(x)
+                for part in words:
+                    # The upper byte counts 256 times.
+                    dots = dots * 256 + _byte_products(codes, part).sum(3, dtype="int32")
             value = dots.cast("float32") * unit
             if self._kind.zero:
                 value = value - sums * self._kind.zero
@@ -363,6 +375,32 @@ def _as_integers(x: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
     unit = (largest * (1.0 / LARGEST)).unsqueeze(-1).contiguous()
     sums = whole.sum(-1, keepdim=True, dtype="int32").unsqueeze(-1)
     return unit, words, (sums.cast("float32") * unit).contiguous()
+
+
+def _as_halves(x: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+    """The same with integers of 16 bits, two in a word: those of the even and of the odd bytes of a word of codes."""
+    count, _, blocks, size = x.shape
+    largest = x.abs().max(-1, keepdim=True).maximum(SMALLEST)
+    whole = (x * (LARGEST / largest)).round().cast("int32")
+    quarters = whole.reshape(count, 1, blocks, 4, size // 4, 1, 1)
+    words = [((quarters[:, :, :, n] & 0xFFFF) | (quarters[:, :, :, n + 2] << 16)).contiguous() for n in range(2)]
+    unit = (largest * (1.0 / LARGEST)).unsqueeze(-1).contiguous()
+    sums = whole.sum(-1, keepdim=True, dtype="int32").unsqueeze(-1)
+    return unit, words, (sums.cast("float32") * unit).contiguous()
+
+
+def _half_products(codes: Sequence[Tensor], signed: Sequence[Tensor]) -> Tensor:
+    """The sum of the products of the halves of words: all have signs, and those of the codes are not negative."""
+    total: Any = 0
+    for one, other in zip(codes, signed, strict=True):
+        total = total + (one & 0xFFFF) * ((other << 16) >> 16) + (one >> 16) * (other >> 16)
+    return total  # type: ignore[no-any-return]
+
+
+def _multiplies_halves(device: str) -> bool:
+    """Whether a machine multiplies vectors of integers of 16 bits, and has no dot products of bytes."""
+    target = getattr(Device[device], "target", None)
+    return target is not None and target.triple.startswith("x86_64") and not target.dot8
 
 
 def _byte_products(codes: Tensor, signed: Tensor) -> Tensor:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import AxisKind, Op
+from gradlet.ops.op import DOTS, AxisKind, Op
 from gradlet.ops.opt import Opt, OptKind, PrefetchDetail
 from gradlet.optimize.analysis import Access, KernelFacts, range_size, size_bound
 from gradlet.optimize.plan import Plan
 from gradlet.schedule.dots import SHORT_SUM
 
 FAR_TILES = 4  # runs through memory side by side
-MAX_NODES = 2000  # in the copies of a loop body
+MAX_NODES = 4000  # in the copies of a loop body
 AHEAD_BYTES = 4096  # how far before its use memory is asked for
 
 
@@ -22,7 +22,7 @@ def block_products(facts: KernelFacts, plan: Plan) -> set[UOp]:
     few do, several far tiles of rows are walked at once. Codes are asked for well ahead: few runs are no work for the
     hardware that does so.
     """
-    dots = [n for n in facts.order if n.op is Op.DOT]
+    dots = [n for n in facts.order if n.op in DOTS]
     over = [r for r in facts.reduces if any(d in plan.below(r) for d in dots)]
     sums = [r for r in over if not any(other is not r and other in plan.below(r) for other in over)]
     if not sums or not all(map(_is_short, sums)):
@@ -32,25 +32,44 @@ def block_products(facts: KernelFacts, plan: Plan) -> set[UOp]:
     lanes = [r for r in outputs if all(facts.stride(a, r) == 1 for a in codes)]
     if not codes or len(lanes) != 1:
         return set()
+    sharing = [r for r in outputs if r is not lanes[0] and any(facts.stride(a, r) == 0 for a in codes)]
+    rest = [r for r in outputs if r is not lanes[0] and r not in sharing]
+    if rest and len(sharing) == 1 and all(d.op is Op.DOT16 for d in dots):
+        plan.inside(sharing[0], rest)  # codes stay near while all vectors pass by
     body = sum(1 for n in facts.order if lanes[0] in facts.ranges[n])
     for loop in dict.fromkeys(r for s in sums for r in s.src[1:]):
         plan.unroll(loop, plan.size(loop))
         body *= plan.size(loop)
-    plan.vectorize(lanes[0], plan.fitting_lanes(plan.lanes_for(lanes[0]), plan.size(lanes[0])))
+    # Where codes are read as they are multiplied, a word of a vector has to meet two of them: loads set the pace else.
+    width = plan.fitting_lanes(plan.lanes_for(lanes[0]), plan.size(lanes[0]))
+    two = len(sharing) == 1 and all(d.op is Op.DOT16 for d in dots)
+    beside = _beside(plan, rest) if two and plan.size(lanes[0]) < 2 * width else None
+    two = beside is not None or (two and plan.size(lanes[0]) % (2 * width) == 0)
+    plan.vector_block(lanes[0], width, 2 if two and beside is None else 1)
     registers, together = plan.target.vector_registers, len(sums)
-    sharing = [r for r in outputs if r is not lanes[0] and any(facts.stride(a, r) == 0 for a in codes)]
     for loop in sorted(sharing, key=lambda r: -r.arg.number):
-        copies = min(plan.size(loop), registers // 2 // together, MAX_NODES // body)
+        copies = min(plan.size(loop), registers // 2 // together // (2 if two else 1), MAX_NODES // body)
         copies = -(-plan.size(loop) // -(-plan.size(loop) // max(copies, 1)))  # as many each time
         if copies > 1:
             plan.unroll(loop, copies)
             together, body = together * copies, body * copies
-    rest = [r for r in outputs if r is not lanes[0] and r not in sharing]
+    if two:
+        together, body = 2 * together, 2 * body
+    if beside is not None:
+        plan.unroll(beside, 2)
+    rest = [r for r in rest if r is not beside]
     far = min(FAR_TILES, registers // 4 // together, MAX_NODES // body)
     if far > 1 and rest and range_size(rest[0]) is not None and plan.size(rest[0]) >= 4 * FAR_TILES:
         plan.unroll_far(rest[0], far)
-    _ask_ahead(facts, plan, codes)
+    if not two:
+        _ask_ahead(facts, plan, codes)
     return set(facts.ranges[dots[0]])
+
+
+def _beside(plan: Plan, loops: list[UOp]) -> UOp | None:
+    """The innermost of some loops whose steps can be done two at once."""
+    even = [r for r in loops if range_size(r) is not None and plan.size(r) % 2 == 0]
+    return max(even, key=lambda r: r.arg.number, default=None)
 
 
 def _ask_ahead(facts: KernelFacts, plan: Plan, codes: list[Access]) -> None:

@@ -209,6 +209,7 @@ class Sums:
         self._goes_on: set[UOp] = set()
         self._open: dict[UOp, ByteSum] = {}
         self._begun = False  # since code was last held in order
+        self._halves: set[UOp] = set()  # sums of products of halves on which others go on
         self._lanes = target.vector_bits // 32 if target.triple.startswith("x86_64") and not target.dot8 else 0
         if not self._lanes or not any(map(self.has, uops)):
             return
@@ -237,12 +238,19 @@ class Sums:
             return Value("poison", vector_type(self._lanes, "i32"))
         return total.value(self._times.get(node, 1))
 
+    def note_halves(self, node: UOp) -> None:
+        """A DOT16 was written; others may go on from it."""
+        if node.dtype.count == self._lanes:
+            self._halves.discard(node.src[2])
+            self._halves.add(node)
+            self._begun = True
+
     def before_load(self, writer: Writer) -> None:
         """Keep the loads of each turn between the sums: LLVM's scheduler works within the code between two labels.
 
         It would load what many turns need early, and then has no registers for the sums.
         """
-        if len(self._open) > 1 and self._begun:
+        if len(self._open) + len(self._halves) > 1 and self._begun:
             writer.call_void("llvm.codeview.annotation", Value("!0", "metadata"))
             self._begun = False
 

@@ -31,7 +31,7 @@ from gradlet.render.llvmfacts import (
     lane_strides,
 )
 from gradlet.render.llvmlookup import lookup
-from gradlet.render.llvmnarrow import is_narrow, narrow_load
+from gradlet.render.llvmnarrow import MASKED_BITS, is_narrow, narrow_load
 from gradlet.render.llvmtext import (
     Value,
     Writer,
@@ -146,7 +146,7 @@ def module_text(target: Target, body: list[str], attributes: list[str], function
     lines += sorted({text for function in functions for text in function.declarations.values()})
     lines += ["", *attributes]
     loops = sum(function.loops for function in functions)
-    if loops:
+    if loops or any("metadata !0" in line for line in body):
         lines.append('!0 = !{!"llvm.loop.unroll.disable"}')
         lines += [f"!{i} = distinct !{{!{i}, !0}}" for i in range(1, loops + 1)]
     return "\n".join(lines) + "\n"
@@ -517,7 +517,27 @@ class _Kernel:
             mask = self._mask(gate, dtype.count)
             space = "p1" if self.is_gpu else "p0"
             name = f"llvm.masked.store.{suffix(stored.type)}.{space}"
-            self.writer.call_void(name, stored, self._aligned(pointer, align), mask)
+            if self.target.vector_bits >= MASKED_BITS or self.is_gpu:
+                self.writer.call_void(name, stored, self._aligned(pointer, align), mask)
+            else:
+                self._store_whole_or_part(
+                    mask, stored, f"{pointer}, align {align}", name, self._aligned(pointer, align)
+                )
+
+    def _store_whole_or_part(self, mask: Value, stored: Value, where: str, name: str, pointer: Value) -> None:
+        """A store in some lanes takes many instructions here; mostly all lanes are meant."""
+        writer, count = self.writer, lanes_of(mask.type)
+        whole, part, after = writer.name("whole"), writer.name("part"), writer.name("stored")
+        bits = writer.convert("bitcast", mask, f"i{count}")
+        every = writer.compare("icmp eq", bits, integer(-1, bits.type))
+        writer.line(f"br {every}, label %{whole}, label %{part}")
+        writer.start(whole)
+        writer.line(f"store {stored}, {where}")
+        writer.line(f"br label %{after}")
+        writer.start(part)
+        writer.call_void(name, stored, pointer, mask)
+        writer.line(f"br label %{after}")
+        writer.start(after)
 
     def _store_if(self, gate: Value, text: str) -> None:
         writer = self.writer
@@ -556,6 +576,7 @@ class _Kernel:
         if op is _DOT16:
             words = self.value(node.src[0]), self.value(node.src[1])
             start = None if is_zero(node.src[2]) else self.value(node.src[2])
+            self.sums.note_halves(node)
             return dot16(self.writer, self.target, *words, start)
         if op is _ADD and not self.dots.isdisjoint(node.src):
             first, second = node.src if node.src[0] in self.dots else node.src[::-1]

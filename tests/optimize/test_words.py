@@ -69,3 +69,36 @@ def test_as_many_vectors_as_there_are_registers_for_sums() -> None:
         passes = -(-20 // (target.vector_registers // 2))
         assert any(o.kind is OptKind.UNROLL and o.axis == 0 and o.amount == -(-20 // passes) for o in opts)
         check_linear(kernel, target)
+
+
+def halves_times_vectors(tiles: int, vectors: int) -> Kernel:
+    """`sum over blocks of scale * (sum over words of DOT16)`."""
+    b = Builder()
+    m, i, lane = b.range(vectors), b.range(tiles), b.range(LANES)
+    block, word = b.reduce_range(BLOCKS), b.reduce_range(WORDS)
+    at = ((i * BLOCKS + block) * WORDS + word) * LANES + lane
+    codes = b.load(b.param(1, tiles * BLOCKS * WORDS * LANES, dtypes.int32), at)
+    x = b.load(b.param(2, vectors * BLOCKS * WORDS, dtypes.int32), (m * BLOCKS + block) * WORDS + word)
+    dot = mk(Op.DOT16, dtypes.int32, (codes, x, UOp.const(dtypes.int32, 0)))
+    scale = b.load(b.param(3, tiles * BLOCKS * LANES), (i * BLOCKS + block) * LANES + lane)
+    value = b.reduce(Op.ADD, b.reduce(Op.ADD, dot, word).cast(dtypes.float32) * scale, block)
+    b.store(b.param(0, vectors * tiles * LANES), (m * tiles + i) * LANES + lane, value)
+    chance = np.random.default_rng(tiles)
+    q = chance.integers(0, 64, (tiles, BLOCKS, WORDS, LANES, 2)).astype(np.int16)
+    v = chance.integers(-(2**15), 2**15, (vectors, BLOCKS, WORDS, 2)).astype(np.int16)
+    s = kernels.random(tiles, BLOCKS, LANES)
+    want = np.einsum("tbwlk,mbwk,tbl->mtl", q.astype(np.int64), v.astype(np.int64), s.astype(np.float64))
+    words = [part.view(np.int32)[..., 0] for part in (q, v)]
+    return Kernel(b.sink("halves"), [np.zeros(want.shape, np.float32), *words, s], {0: want.astype(np.float32)})
+
+
+@pytest.mark.parametrize(("tiles", "vectors"), [(6, 9), (5, 7), (4, 4), (16, 1)])
+def test_halves_meet_rows_and_vectors_in_tiles(tiles: int, vectors: int) -> None:
+    kernel = halves_times_vectors(tiles, vectors)
+    opts = heuristic.choose(kernel.sink, AVX2, False)
+    if vectors > 1 and tiles % 2 == 0:
+        assert opts[0].kind is OptKind.REORDER, "codes stay near while all vectors pass by"
+        assert (OptKind.UNROLL, 2) in [(o.kind, o.amount) for o in opts], "a word meets two vectors of codes"
+        assert not any(o.kind is OptKind.PREFETCH for o in opts)
+    check_linear(kernel, AVX2)
+    check_linear(kernel, AVX512)

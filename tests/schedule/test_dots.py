@@ -8,7 +8,7 @@ import pytest
 from gradlet import Tensor
 from gradlet.graph.evaluate import evaluate
 from gradlet.graph.node import UOp, toposort
-from gradlet.ops.op import Op
+from gradlet.ops.op import DOTS, Op
 from gradlet.rules.sets import simplify
 from gradlet.schedule.context import sink
 from gradlet.schedule.dots import form_dots
@@ -45,7 +45,7 @@ def dots(value: Tensor) -> int:
             buffers[n] = made.view(np.int32) if n.dtype.kind == "i" else made
     got, wanted = evaluate([changed, node], buffers)
     np.testing.assert_array_equal(got, wanted)
-    return sum(n.op is Op.DOT for n in toposort((changed,)))
+    return sum(n.op in DOTS for n in toposort((changed,)))
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint32"])
@@ -76,3 +76,24 @@ def test_what_is_no_dot() -> None:
     assert dots(mixed) == 0
     assert dots(products(a, b, (0, 1, 2)) + (a >> 24) * signed(b, 3)) == 0  # has a sign
     assert dots(products(a, b, (1, 2, 3)) + (a & 127) * signed(b, 0)) == 0
+
+
+def half_products(a: Tensor, b: Tensor) -> Tensor:
+    return (a & 0xFFFF) * ((b << 16) >> 16) + (b >> 16) * (a >> 16)
+
+
+def test_products_of_halves() -> None:
+    a, b = word(), word()
+    assert dots(half_products(a & 0x00FF00FF, b)) == 1
+    assert dots(half_products(a & 0x7FFF7FFF, b) + 5) == 1
+    both = half_products(a & 0x00FF00FF, b) + half_products((a >> 8) & 0x00FF00FF, word())
+    assert dots(both) == 2
+
+
+def test_halves_that_may_be_negative_or_lack_a_partner() -> None:
+    a, b = word(), word()
+    assert dots(half_products(a, b)) == 0
+    assert dots(half_products(a & 0x00FF80FF, b)) == 0, "the lower half may have its sign bit"
+    masked = a & 0x00FF00FF
+    assert dots((masked & 0xFFFF) * ((b << 16) >> 16) + (a & 0x00FF00FE) * 3) == 0
+    assert dots((masked & 0xFFF0) * ((b << 16) >> 16) + (masked >> 16) * (b >> 16)) == 0

@@ -21,7 +21,7 @@ os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_
 CODEGEN_LEVEL: Final = 1
 # Addresses are in final form too: sums that loops share stand outside them. Loop strength reduction took a quarter of
 # all time here (nine tenths for strided convolutions); products were as fast without. The option holds for the process.
-OPTIONS: Final = ("-disable-lsr",)
+OPTIONS: Final = ("-disable-lsr", "-x86-machine-combiner=false")
 
 
 @cache

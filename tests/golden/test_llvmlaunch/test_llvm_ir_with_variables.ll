@@ -24,37 +24,73 @@ entry:
   %v14 = insertelement <8 x float> poison, float %v13, i64 0
   %v15 = shufflevector <8 x float> %v14, <8 x float> poison, <8 x i32> zeroinitializer
   %v16 = fadd <8 x float> %v12, %v15
+  %v20 = bitcast <8 x i1> %v9 to i8
+  %v21 = icmp eq i8 %v20, -1
+  br i1 %v21, label %whole17, label %part18
+whole17:
+  store <8 x float> %v16, ptr %a10, align 4
+  br label %stored19
+part18:
   call void @llvm.masked.store.v8f32.p0(<8 x float> %v16, ptr align 4 %a10, <8 x i1> %v9)
-  %v17 = add nsw i64 %v3, -8
-  %v18 = trunc i64 %v17 to i32
-  %v19 = insertelement <8 x i32> poison, i32 %v18, i64 0
-  %v20 = shufflevector <8 x i32> %v19, <8 x i32> poison, <8 x i32> zeroinitializer
-  %v21 = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, %v20
-  %a22 = getelementptr float, ptr %p0, i64 8
-  %a23 = getelementptr float, ptr %p1, i64 8
-  %v24 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %a23, <8 x i1> %v21, <8 x float> splat (float 0x0000000000000000))
-  %v25 = fadd <8 x float> %v24, %v15
-  call void @llvm.masked.store.v8f32.p0(<8 x float> %v25, ptr align 4 %a22, <8 x i1> %v21)
-  %v26 = add nsw i64 %v3, -16
-  %v27 = trunc i64 %v26 to i32
-  %v28 = insertelement <8 x i32> poison, i32 %v27, i64 0
-  %v29 = shufflevector <8 x i32> %v28, <8 x i32> poison, <8 x i32> zeroinitializer
-  %v30 = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, %v29
-  %a31 = getelementptr float, ptr %p0, i64 16
-  %a32 = getelementptr float, ptr %p1, i64 16
-  %v33 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %a32, <8 x i1> %v30, <8 x float> splat (float 0x0000000000000000))
-  %v34 = fadd <8 x float> %v33, %v15
-  call void @llvm.masked.store.v8f32.p0(<8 x float> %v34, ptr align 4 %a31, <8 x i1> %v30)
-  %v35 = add nsw i64 %v3, -24
-  %v36 = trunc i64 %v35 to i32
-  %v37 = insertelement <8 x i32> poison, i32 %v36, i64 0
-  %v38 = shufflevector <8 x i32> %v37, <8 x i32> poison, <8 x i32> zeroinitializer
-  %v39 = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, %v38
-  %a40 = getelementptr float, ptr %p0, i64 24
-  %a41 = getelementptr float, ptr %p1, i64 24
-  %v42 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %a41, <8 x i1> %v39, <8 x float> splat (float 0x0000000000000000))
-  %v43 = fadd <8 x float> %v42, %v15
-  call void @llvm.masked.store.v8f32.p0(<8 x float> %v43, ptr align 4 %a40, <8 x i1> %v39)
+  br label %stored19
+stored19:
+  %v22 = add nsw i64 %v3, -8
+  %v23 = trunc i64 %v22 to i32
+  %v24 = insertelement <8 x i32> poison, i32 %v23, i64 0
+  %v25 = shufflevector <8 x i32> %v24, <8 x i32> poison, <8 x i32> zeroinitializer
+  %v26 = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, %v25
+  %a27 = getelementptr float, ptr %p0, i64 8
+  %a28 = getelementptr float, ptr %p1, i64 8
+  %v29 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %a28, <8 x i1> %v26, <8 x float> splat (float 0x0000000000000000))
+  %v30 = fadd <8 x float> %v29, %v15
+  %v34 = bitcast <8 x i1> %v26 to i8
+  %v35 = icmp eq i8 %v34, -1
+  br i1 %v35, label %whole31, label %part32
+whole31:
+  store <8 x float> %v30, ptr %a27, align 4
+  br label %stored33
+part32:
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v30, ptr align 4 %a27, <8 x i1> %v26)
+  br label %stored33
+stored33:
+  %v36 = add nsw i64 %v3, -16
+  %v37 = trunc i64 %v36 to i32
+  %v38 = insertelement <8 x i32> poison, i32 %v37, i64 0
+  %v39 = shufflevector <8 x i32> %v38, <8 x i32> poison, <8 x i32> zeroinitializer
+  %v40 = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, %v39
+  %a41 = getelementptr float, ptr %p0, i64 16
+  %a42 = getelementptr float, ptr %p1, i64 16
+  %v43 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %a42, <8 x i1> %v40, <8 x float> splat (float 0x0000000000000000))
+  %v44 = fadd <8 x float> %v43, %v15
+  %v48 = bitcast <8 x i1> %v40 to i8
+  %v49 = icmp eq i8 %v48, -1
+  br i1 %v49, label %whole45, label %part46
+whole45:
+  store <8 x float> %v44, ptr %a41, align 4
+  br label %stored47
+part46:
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v44, ptr align 4 %a41, <8 x i1> %v40)
+  br label %stored47
+stored47:
+  %v50 = add nsw i64 %v3, -24
+  %v51 = trunc i64 %v50 to i32
+  %v52 = insertelement <8 x i32> poison, i32 %v51, i64 0
+  %v53 = shufflevector <8 x i32> %v52, <8 x i32> poison, <8 x i32> zeroinitializer
+  %v54 = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, %v53
+  %a55 = getelementptr float, ptr %p0, i64 24
+  %a56 = getelementptr float, ptr %p1, i64 24
+  %v57 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %a56, <8 x i1> %v54, <8 x float> splat (float 0x0000000000000000))
+  %v58 = fadd <8 x float> %v57, %v15
+  %v62 = bitcast <8 x i1> %v54 to i8
+  %v63 = icmp eq i8 %v62, -1
+  br i1 %v63, label %whole59, label %part60
+whole59:
+  store <8 x float> %v58, ptr %a55, align 4
+  br label %stored61
+part60:
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v58, ptr align 4 %a55, <8 x i1> %v54)
+  br label %stored61
+stored61:
   ret void
 }
 
