@@ -191,3 +191,13 @@ def test_far_rows_of_a_transposed_factor_are_right() -> None:
     target = replace(AVX2, llc_bytes=1024, l2_bytes=512)
     for m, n in ((8, 48), (5, 50)):
         check_linear(kernels.matmul(m, n, 1024, trans_b=True), target)
+
+
+@pytest.mark.parametrize(("target", "depth", "amount"), [(AVX2, 40, 2), (SSE, 40, 2), (AVX2, 41, 1), (AVX512, 40, 1)])
+def test_a_tile_is_written_out_for_two_dozen_products(target: Target, depth: int, amount: int) -> None:
+    """More copies of a step are more code to compile, and no faster."""
+    kernel = kernels.matmul(96, 64, depth)
+    plan, _ = planned(kernel, target)
+    (reduce,) = KernelFacts(kernel.sink).reduces
+    along = reduce.src[1].arg.number
+    assert [o.amount for o in plan.opts if o.kind is OptKind.UNROLL and o.axis == along] == [amount] * (amount > 1)
