@@ -182,7 +182,9 @@ class LaunchSearch:
 
     def region(self, kernels: Sequence[Kernel]) -> Plan | None:
         """These kernels, makers first, as a region, with what others need marked."""
-        return self.planner(kernels[0]).plan(kernels, self.values(kernels))
+        planner = self.planner(kernels[0])
+        shared = planner.shared(kernels)
+        return planner.plan(kernels, self.values(kernels), shared) if shared else None
 
     def values(self, kernels: Sequence[Kernel]) -> dict[UOp, Value]:
         """What some kernels, makers first, hand to one another."""

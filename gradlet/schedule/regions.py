@@ -82,7 +82,6 @@ class _Work(NamedTuple):
         again: bytes of values that others need too, where they are read again.
         inside: bytes between the cores and what is near them.
         scratch: values that stay in scratch memory.
-        scratch_peak: the most bytes of these at one time, in all blocks together.
         peak: the most bytes of all values.
     """
 
@@ -94,7 +93,6 @@ class _Work(NamedTuple):
     again: int
     inside: int
     scratch: list[Value]
-    scratch_peak: int
     peak: int
 
 
@@ -110,27 +108,33 @@ class Planner:
             int, tuple[Kernel, dict[UOp, Atoms]]
         ] = {}  # the kernel is kept so that its id stays its own
 
-    def plan(self, kernels: Sequence[Kernel], values: dict[UOp, Value]) -> Plan | None:
-        """The cheapest way to run these kernels (makers first) as one region, or None."""
-        self.steps.work.prices += 1
+    def plan(self, kernels: Sequence[Kernel], values: dict[UOp, Value], shared: Atoms | None = None) -> Plan | None:
+        """The cheapest way to run these kernels (makers first) as one region, or None. `shared`: what that one says."""
+        shared = self.shared(kernels) if shared is None else shared
+        if not shared:
+            return None
         sizes: dict[int, int] = {}
         for kernel in kernels:
             for cell in kernel.cells:
                 sizes.update(cell.loops)
-        shared = self.shared(kernels)
-        if not shared:
-            return None
         loops = [(a, sizes[a]) for a in self.nesting(kernels) if a in shared and sizes[a] > 1]
-        best: Plan | None = None
-        least = 0
         lanes = self.lanes(kernels)
-        work = self._work(kernels, list(values.values()))
-        for cuts in candidates(loops, self.enough_blocks(work.scratch_peak)):
+        handed_on = peak([v for v in values.values() if not v.stored], len(kernels))
+        ways: list[tuple[tuple[Cut, ...], int]] = []
+        for cuts in candidates(loops, self.enough_blocks(handed_on)):
             count = prod([cut.outer for cut in cuts])
-            if work.scratch_peak // count > self.target.scratch_bytes:
+            if handed_on // count > self.target.scratch_bytes:
                 continue
             if any(cut.atom in lanes and cut.inner < MIN_LANES for cut in cuts):
                 continue
+            ways.append((cuts, count))
+        if not ways:
+            return None
+        self.steps.work.prices += 1
+        best: Plan | None = None
+        least = 0
+        work = self._work(kernels, list(values.values()))
+        for cuts, count in ways:
             made = self._priced(work, cuts, count)
             waiting = self.with_waiting(made.time, count)
             if best is None or waiting < least:
@@ -266,7 +270,6 @@ class Planner:
             again=again,
             inside=sum([v.bytes * (1 + v.reads) for v in scratch]) + again,
             scratch=scratch,
-            scratch_peak=peak(scratch, len(kernels)),
             peak=peak(values, len(kernels)),
         )
 
