@@ -149,7 +149,9 @@ class Plan:
             return apart
         if self._may_repeat:
             return Tail.SHIFT
-        return apart if self.facts.reduces and overwrites_what_it_reads(self.facts) else Tail.MASK
+        if self.masked or not self.facts.reduces:  # past a guarded end rows would seem to meet
+            return Tail.MASK
+        return apart if overwrites_what_it_reads(self.facts) else Tail.MASK
 
     def _split(self, kind: OptKind, number: int, size: int, amount: int, tail: Tail, fixed: bool = True) -> int:
         """Record a split; returns the number of the inner range. A size that is not fixed leaves an outer one."""
