@@ -117,7 +117,7 @@ def rows() -> Iterator[Row]:
     for dtype, side, turned in (
         ("f32", 4096, False), ("bf16", 1024, False), ("bf16", 4096, False), ("bf16", 4096, True),
         ("bf16", 8192, False), ("bf16", 8192, True), ("f16", 8192, False), ("f16", 5000, False),
-        ("bf16", 2048, False), ("bf16", 5120, False),
+        ("f16", 5000, True), ("bf16", 2048, False), ("bf16", 5120, False), ("bf16", 1001, False),
     ):  # fmt: skip
         yield product(side, side, side, dtype, turned)
     yield product(16384, 4096, 512, "bf16")

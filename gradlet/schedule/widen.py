@@ -16,6 +16,7 @@ from gradlet.ops.op import MOVEMENT, AxesArg, Op
 from gradlet.schedule.affineviews import affine_view
 from gradlet.schedule.clean import find_devices, rebuild
 from gradlet.schedule.moves import chain_to, replay, reshape, root_of
+from gradlet.schedule.rowpitch import align_rows
 from gradlet.target.target import Target
 
 # A converted factor is written and read once more, twice as wide: fewer uses do not pay for that.
@@ -55,6 +56,8 @@ def convert_once(root: UOp, target_of: Callable[[str], Target], default_device: 
         target = target_of(devices.get(node, default_device))
         if target.matrix_units and src[0].op is Op.MUL:
             product = _channels_together(_converted_by_units(src[0]), frozenset(node.arg.axes))
+            if target.copy_engine and all(map(is_conversion, map(root_of, product.src))):
+                product = align_rows(product)
             return _with_own_conversions(node, product, taken)
         if target.kind != "cpu":
             return None
