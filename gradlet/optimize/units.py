@@ -33,6 +33,13 @@ ROWS: Final = (128, 64, 192)
 COLUMNS: Final = (256, 192, 128, 64, 32, 16)
 LARGEST: Final = 192 * 192  # elements of a block: what registers hold
 SHARED_CLOCK: Final = 128  # bytes that shared memory moves a clock
+# What the copy engine writes is less in the way of the units than what they read.
+WRITES: Final = 0.75
+LINE_CLOCKS: Final = 1.6  # of the copy engine for a line of memory
+# Three warpgroups hand buffers on later than two.
+THREE_GROUPS: Final = 1.03
+# Smaller blocks read the factors more often, which costs power, and so clocks.
+SMALLER: Final = 1.02
 BLOCK_CLOCKS: Final = 1500  # until the first products of a workgroup begin, and its last results are stored
 MOST_BUFFERS: Final = 12
 RING_WORDS: Final = 512  # bytes for the words of a ring
@@ -128,6 +135,7 @@ def engine_block(facts: KernelFacts, found: Product, target: Target) -> Block | 
     if rows < WARPGROUP or columns < FEWEST or depth <= step:
         return None
     first, second = (_fast_is_depth(facts, found, load) for load in (found.first, found.second))
+    lines = _lines(facts, found, found.first), _lines(facts, found, found.second)
     best: tuple[float, Block] | None = None
     for block in _blocks(target, len(_boxed(facts, found))):
         # What lies along rows or columns is copied in parts of 128 bytes.
@@ -138,7 +146,7 @@ def engine_block(facts: KernelFacts, found: Product, target: Target) -> Block | 
             continue
         if block.columns > FEWEST and block.columns // 2 >= columns:
             continue
-        clocks = _clocks(block, rows, columns, depth, others, target, step)
+        clocks = _clocks(block, rows, columns, depth, others, target, step, lines)
         if best is None or clocks < best[0]:
             best = clocks, block
     return None if best is None else best[1]
@@ -169,13 +177,27 @@ def _blocks(target: Target, stores: int = 1) -> Iterator[Block]:
                 yield Block(rows, columns, buffers)
 
 
-def _clocks(block: Block, rows: int, columns: int, depth: int, others: int, target: Target, step: int) -> float:
+def _lines(facts: KernelFacts, found: Product, load: UOp) -> int:
+    """How many lines of memory a part of a row of a factor is: two where rows begin in the middle of lines."""
+    access = next(a for a in facts.accesses if a.node is load)
+    steps = [facts.stride(access, r) for r in (found.rows, found.columns, found.depth) if r in access.ranges]
+    pitch = max([step for step in steps if step is not None], default=0)
+    return 2 if pitch * load.dtype.itemsize % ROW else 1
+
+
+def _clocks(
+    block: Block, rows: int, columns: int, depth: int, others: int, target: Target, step: int,
+    lines: tuple[int, int] = (1, 1),
+) -> float:  # fmt: skip
     """About how long all blocks take."""
     groups = block.rows // WARPGROUP
     units = groups * block.columns / 2  # for 32 bytes of the sum
     reads = groups * (WARPGROUP * 32 + 32 * block.columns)
     writes = (block.rows + block.columns) * 32
-    a_step = 4 * max(units, (reads + writes) / SHARED_CLOCK)
+    a_step = max(
+        4 * units * (THREE_GROUPS if groups == 3 else 1), 4 * (reads + WRITES * writes) / SHARED_CLOCK,
+        (block.rows * lines[0] + block.columns * lines[1]) * LINE_CLOCKS,
+    ) * (SMALLER if block.rows * block.columns < 128 * 256 else 1)  # fmt: skip
     blocks = others * -(-rows // block.rows) * -(-columns // block.columns)
     turns = -(-blocks // target.cores)
     # One warpgroup alone does not multiply while it hands a buffer on.
