@@ -48,7 +48,7 @@ def _aligned(side: UOp, shape: tuple[int, ...]) -> UOp:
         (side.src[0],),
         ShrinkArg(tuple([(0, n if a in axes else 1) for a, n in enumerate(shape)])),
     )
-    return _shown(mk(Op.CAST, side.dtype, (_copied(plain, axes, LINE // itemsize),)), shape)
+    return mk(Op.CAST, side.dtype, (_shown(_copied(plain, axes, LINE // itemsize), shape),))
 
 
 def _axes_of(view: AffineView) -> tuple[int, ...] | None:

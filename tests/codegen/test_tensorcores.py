@@ -81,7 +81,7 @@ def test_without_matrix_units_the_same_schedule_is_loops() -> None:
         lambda: Tensor.empty(512, 512, device=D) @ Tensor.empty(512, 512, device=D),  # float32
         lambda: factor(512, 60) @ factor(60, 512),  # one step
         lambda: factor(12, 512) @ factor(512, 512),  # few rows
-        lambda: factor(512, 515) @ factor(515, 512),  # rows that no access of 16 bytes begins at
+        lambda: factor(40, 515) @ factor(515, 40),  # rows that no access of 16 bytes begins at, used too seldom to copy
     ],
 )
 def test_what_units_cannot_do_is_done_without_them(value: object) -> None:
