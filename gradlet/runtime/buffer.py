@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any, Final
 from weakref import ref
@@ -210,8 +210,9 @@ class Buffer:
         state = "external" if self.is_external else "allocated" if self.is_allocated else "not allocated"
         return f"<Buffer {self.device} {self.dtype.name}[{self.size}] {state}>"
 
-    def __del__(self) -> None:
-        if self._address is not None and self._owner is None and not sys.is_finalizing():
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # A default of the function: names of the module may be gone when the interpreter ends.
+        if self._address is not None and self._owner is None and not is_finalizing():
             Device[self.device].allocator.free(self._address, self.nbytes)
 
 
@@ -319,6 +320,6 @@ class Lease:
         allocator = Device[self.buffer.device].allocator
         return allocator.view(self.buffer.address, self.buffer.nbytes, self).toreadonly()
 
-    def __del__(self) -> None:
-        if not sys.is_finalizing():
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing():
             release(self._number)

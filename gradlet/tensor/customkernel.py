@@ -262,6 +262,8 @@ class CustomKernels(LazyTensor):
         >>> Tensor.custom_kernel(Tensor.empty(2), Tensor([[1.0, 2.0], [3.0, 4.0]]), fn=add_rows).tolist()
         [4.0, 6.0]
         """
+        if not callable(fn) or isinstance(fn, LazyTensor):
+            raise ArgumentError(f"custom_kernel: fn is {type(fn).__name__}; give a function fn(kernel, *arrays)")
         place: str | None = None
         for number, tensor in enumerate(tensors):
             if not isinstance(tensor, LazyTensor):
@@ -327,10 +329,8 @@ def make_custom(
     if not all(_runs(store) for store in stores):
         sink = sink.replace(src=tuple([store for store in stores if _runs(store)]))
     lowered = finish(simplify(sink), [mk(Op.PARAM, a.dtype, (), ParamArg(n, 0)) for n, a in enumerate(arrays)], [])
-    chosen = parse_opts(opts) if isinstance(opts, str) else opts
-    kernel = lowered.ast.replace(
-        arg=KernelArg("custom_" + _NOT_IN_NAMES.sub("_", name), None if chosen is None else tuple(chosen))
-    )
+    chosen = _schedule(opts)
+    kernel = lowered.ast.replace(arg=KernelArg("custom_" + _NOT_IN_NAMES.sub("_", name), chosen))
     try:
         spec.check(kernel, Stage.KERNEL)
     except SpecError as error:
@@ -345,6 +345,17 @@ def make_custom(
         number: mk(Op.CUSTOM, arrays[number].dtype, operands, arg._replace(output=position))
         for position, number in enumerate(written)
     }
+
+
+def _schedule(opts: str | Sequence[Opt] | None) -> tuple[Opt, ...] | None:
+    """A schedule as opts."""
+    if opts is None:
+        return None
+    if isinstance(opts, str):
+        return parse_opts(opts)
+    if isinstance(opts, (tuple, list)) and all(isinstance(opt, Opt) for opt in opts):
+        return tuple(opts)
+    raise ArgumentError(f"custom_kernel: opts is {type(opts).__name__}; give a text or a sequence of Opt")
 
 
 def _runs(store: UOp) -> bool:

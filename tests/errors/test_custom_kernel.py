@@ -84,6 +84,8 @@ MISTAKES: list[Row] = [
     (mistake(empty_array), ShapeError, r"shared: shape \(2, 0\) has no elements"),
     (mistake(simple, Tensor.empty(2, 2), 3.0), ArgumentError, "argument 1 is float, not a Tensor"),
     (mistake(simple, Tensor.empty(2, 2), X.to("PYTHON")), DeviceError, "tensors are on CPU and PYTHON; move one"),
+    (mistake(None), ArgumentError, "fn is NoneType; give a function"),
+    (mistake(simple, opts=3), ArgumentError, "opts is int; give a text or a sequence of Opt"),
     (lambda: mistake(simple)().sum().gradient(X), GradientError, "simple has no gradient; give one with grad="),
     (mistake(simple, opts="JUMP(range 0)"), ArgumentError, "JUMP"),
 ]

@@ -13,6 +13,8 @@ from gradlet.schedule.create import create_schedule
 from gradlet.target.target import AVX2
 
 Array = np.ndarray[Any, Any]
+# Types of which every test runs; the others run at night.
+QUICK = ("Q4_0", "Q4_1", "Q8_0", "Q6_K")
 BLOCKS = {
     "Q4_0": (32, 18), "Q4_1": (32, 20), "Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34), "Q4_K": (256, 144),
     "Q5_K": (256, 176), "Q6_K": (256, 210),
@@ -139,7 +141,7 @@ def test_narrow_vectors_and_its_name() -> None:
     assert repr(weight) == "QuantizedWeight(Q4_0, (8, 32))"
 
 
-@pytest.mark.parametrize("type", BLOCKS)
+@pytest.mark.parametrize("type", [t if t in QUICK else pytest.param(t, marks=pytest.mark.slow) for t in BLOCKS])
 def test_rows_are_those_of_the_whole_matrix(type: str) -> None:
     size, length = BLOCKS[type]
     raw = np.random.default_rng(5).integers(0, 60, (37, 512 // size * length)).astype(np.uint8)

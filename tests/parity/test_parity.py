@@ -19,7 +19,7 @@ KEYS = {key_of(o): o for o in op_db}
 MAPPED = [key for key, operator in KEYS.items() if entry_of(operator) is not None]
 RECORDED = read_page() if PAGE.exists() else {}
 # The fast run takes one operator in so many, and of its samples one in so many (at least one); which, goes by its name.
-OPERATORS = 5
+OPERATORS = 12
 SAMPLES = 64
 
 

@@ -73,6 +73,7 @@ def test_columns_that_are_no_whole_strips_are_padded() -> None:
     assert copies(memory(64, 9000) @ memory(9000, 15)) == 0
 
 
+@pytest.mark.slow
 def test_transposed_left_factor_is_copied_where_it_is_large_too() -> None:
     assert copies(memory(256, 1024).T @ memory(256, 1024)) == 2
     assert copies(memory(256, 64).T @ memory(256, 1024)) == 1

@@ -141,7 +141,7 @@ def test_random_expressions(dtype: DType) -> None:
     check()
 
 
-@pytest.mark.parametrize("device", ["CPU", "PYTHON"])
+@pytest.mark.parametrize("device", ["CPU", pytest.param("PYTHON", marks=pytest.mark.slow)])
 # 64 squarings take long to schedule: once is enough.
 @pytest.mark.parametrize("dtype", [d for d in INTEGERS if d.bits < 64 or d.is_unsigned], ids=lambda d: d.name)
 def test_integer_powers(dtype: DType, device: str) -> None:
