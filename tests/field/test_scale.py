@@ -3,6 +3,7 @@
 import gc
 
 import numpy as np
+import pytest
 
 from gradlet import GlobalCounters, Tensor, nn
 
@@ -15,6 +16,7 @@ def test_chain_of_50000_adds():
     assert y.tolist() == [50_001.0, 50_002.0]
 
 
+@pytest.mark.slow
 def test_stack_of_6000_tensors():
     stacked = Tensor.stack(*[Tensor([float(i)]) for i in range(6000)])
     np.testing.assert_array_equal(stacked.numpy()[:, 0], np.arange(6000, dtype=np.float32))

@@ -148,7 +148,7 @@ PROGRAMS = {
     "conv, bias, relu": (lambda: [relu(conv(tensor(2, 3, 6, 6), tensor(4, 3, 3, 3), tensor(4)))], 1),
     "embedding": (lambda: [gather(tensor(100, 16), tensor(50, dtype=dtypes.int32))], 1),
     "attention": (
-        lambda: [matmul(softmax(matmul(tensor(32, 16), tensor(16, 32))), tensor(32, 16))], 3,
+        lambda: [matmul(softmax(matmul(tensor(32, 16), tensor(16, 32))), tensor(32, 16))], 1,
     ),
     "transpose and add": (lambda: [total(permute(tensor(8, 6), 1, 0) + tensor(6, 8), 1)], 1),
 }  # fmt: skip

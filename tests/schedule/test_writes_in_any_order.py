@@ -460,8 +460,9 @@ def check_program(seed: int, orders: int = 3) -> None:
             Run(program, "PYTHON")
 
 
-def test_random_programs_in_any_order() -> None:
-    for seed in range(200):
+@pytest.mark.parametrize("block", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_random_programs_in_any_order(block: int) -> None:
+    for seed in range(100 * block, 100 * block + 100):
         check_program(seed)
 
 

@@ -226,7 +226,7 @@ def agree(table: dict[str, Operation], first: int, program: list[tuple[str, int]
                 np.testing.assert_allclose(own, other, rtol=2e-4, atol=2e-4, err_msg=what)
 
 
-FEW = settings(max_examples=12, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=6, suppress_health_check=list(HealthCheck))
 MANY = settings(max_examples=300, suppress_health_check=list(HealthCheck))
 
 
