@@ -72,3 +72,16 @@ def test_every_test_folder_mirrors_a_package_folder() -> None:
     package = {str(p.parent.relative_to(ROOT / "gradlet")) for p in MODULES}
     tests = {str(p.parent.relative_to(ROOT / "tests")) for p in (ROOT / "tests").rglob("test_*.py")}
     assert [t for t in sorted(tests) if t not in package and t.partition("/")[0] not in own] == []
+
+
+def test_kernels_are_generated() -> None:
+    """Nobody wrote one as text, or calls a library's: code of GPUs is printed in one module, from graphs."""
+    gpu = ("__global__", "threadIdx", "wgmma.", "mma.sync", "cp.async", "asm volatile", "__syncthreads")
+    assert [n for n, p in zip(RELATIVE, MODULES, strict=True) if uses(p, *gpu)] == ["gradlet/render/cuda.py"]
+    printed = (ROOT / "gradlet/render/cuda.py").read_text()
+    assert printed.count("__global__") == 1, "one header for all kernels"
+    libraries = ("cublas", "cudnn", "cutlass", "cblas_", "libmkl", "onednn", "dnnl")
+    assert not [n for n, p in zip(RELATIVE, MODULES, strict=True) if any(w in p.read_text().lower() for w in libraries)]
+    # Of sums and products as LLVM text there is one more: the loop that measures how fast the machine is.
+    arithmetic = [n for n, p in zip(RELATIVE, MODULES, strict=True) if uses(p, " fmul ", " fadd ")]
+    assert [n for n in arithmetic if "/render/" not in n] == ["gradlet/device/cpu/probe.py"]
