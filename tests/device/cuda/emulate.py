@@ -115,6 +115,7 @@ inline_ unsigned short bfloat16_of_float(float x) {
   if (x != x) return (unsigned short)((bits >> 16) | 0x40u);
   return (unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
+inline_ float power_of_two(float x) { return std::exp2(x); }
 inline_ float max_float(float x, float y) { return x > y || x != x ? x : y; }
 inline_ float min_float(float x, float y) { return x < y || x != x ? x : y; }
 inline_ void copy_ahead(void* to, const void* from, int count) {

@@ -11,6 +11,7 @@ import pytest
 from gradlet import Tensor, dtypes
 from gradlet.base.settings import scope
 from tests.device.cuda import emulate
+from tests.tensor.test_custom_kernel import neighbours, neighbours_of
 
 if emulate.COMPILER is None:
     pytest.skip("no C++ compiler", allow_module_level=True)
@@ -56,6 +57,7 @@ def _narrow(function: Callable[..., Any]) -> Callable[..., Any]:
 TENSOR: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "a @ b": (_narrow(lambda a, b: a @ b), [(128, 192), (192, 128)]),
     "a @ b.T, odd": (_narrow(lambda a, b: a @ b.T), [(100, 136), (200, 136)]),
+    "a @ b, rows at odd places": (_narrow(lambda a, b: a @ b), [(100, 135), (135, 263)]),
     "a.T @ b": (_narrow(lambda a, b: a.T @ b), [(128, 128), (128, 136)]),
     "a.T @ b.T": (_narrow(lambda a, b: a.T @ b.T), [(128, 128), (128, 128)]),
     "columns of odd size": (_narrow(lambda a, b: a @ b), [(72, 200), (200, 328)]),
@@ -149,6 +151,21 @@ def test_conversions_are_the_cpus_bit_for_bit(dtype: Any) -> None:
         np.testing.assert_array_equal(made[0], made[1])
         back = [Tensor(made[0], device=d).bitcast(dtype).cast(dtypes.float64).numpy() for d in ("CPU", device)]
         np.testing.assert_array_equal(back[0], back[1])
+
+
+@pytest.mark.parametrize("opts", [None, "PARALLEL(range 0), THREAD(range 1, 18), THREAD(range 2, 16)"])
+def test_kernels_of_users_share_arrays(opts: str | None) -> None:
+    x = numbers(160)
+    device = emulate.register()
+    found = Tensor.custom_kernel(Tensor.empty(160, device=device), Tensor(x, device=device), fn=neighbours, opts=opts)
+    np.testing.assert_allclose(found.numpy(), neighbours_of(x), rtol=1e-5, atol=1e-6)
+
+
+def test_a_softmax_of_16_bits_is_off_by_a_bit_at_most() -> None:
+    x = numbers(5, 1000) * 4
+    values = [Tensor(x, device=d).cast(dtypes.bfloat16).softmax(-1).bitcast("int16").numpy().astype(int)
+              for d in ("CPU", emulate.register())]  # fmt: skip
+    assert np.abs(values[0] - values[1]).max() <= 1
 
 
 def test_a_barrier_that_some_lanes_miss_is_an_error() -> None:
