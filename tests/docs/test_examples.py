@@ -54,6 +54,7 @@ def test_example_with_fetched_data(name: str) -> None:
 def test_an_example_says_which_data_it_lacks(tmp_path: Path) -> None:
     """No package client, nothing kept: the text names the package and where files are looked for."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    environment.pop("CACHEDIR", None)
     command = [sys.executable, str(ROOT / "examples" / "mnist.py")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1

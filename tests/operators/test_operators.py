@@ -45,12 +45,14 @@ def _run(number: int, case: Case, dtype: str, device: str) -> Any:
 
 
 def _is_quick(number: int, case: Case, dtype: str, device: str) -> bool:
-    """The quick run takes two types of every case, each on one device, in turn; heavy cases run once."""
+    """The quick run takes two types of every second case, each on one device, in turn; of others one type once."""
     first, others = case.dtypes[0], case.dtypes[1:]
     if case.heavy or not others:
         return dtype == first and (device == DEVICES[0] or not case.heavy)
+    if number % 2:
+        return dtype == first and device == DEVICES[number // 2 % len(DEVICES)]
     other = others[number // 2 % len(others)]
-    place = number + DEVICES.index(device)
+    place = number // 2 + DEVICES.index(device)
     return dtype == (first, other)[place % 2]
 
 
