@@ -50,7 +50,7 @@ def _is_quick(number: int, case: Case, dtype: str, device: str) -> bool:
     if case.heavy or not others:
         return dtype == first and (device == DEVICES[0] or not case.heavy)
     if number % 2:
-        return dtype == first and device == DEVICES[number // 2 % len(DEVICES)]
+        return dtype == first and device == DEVICES[0]
     other = others[number // 2 % len(others)]
     place = number // 2 + DEVICES.index(device)
     return dtype == (first, other)[place % 2]
