@@ -24,6 +24,7 @@ FETCHING: dict[str, tuple[str, float | None, float | None]] = {
     "detect_speech.py": (r"speech from 0\.\d+ to [\d.]+ s\n(\d+)% of 3\.0 s are speech", 80, 98),
     "pitch.py": (r"notes: C4 D4 E4 F4 G4 G4 A4 A4 G(\d)\n", 4, 4),
     "ocr.py": (r"Region-based segmentation\nLet us first determine markers of the coins and the\n", None, None),
+    "spam.py": (r"mails told right: (\d+\.\d)%", 80, 100),
     "chat.py": (r"Paris[\s\S]*\n(\d+) pieces", 3, 24),
 }
 
