@@ -31,7 +31,7 @@ from gradlet.runtime import diskcache
 from gradlet.runtime.buffer import Buffer, buffer_of
 from gradlet.runtime.counters import GlobalCounters
 from gradlet.runtime.device import Device
-from gradlet.tensor.elsewhere import Elsewhere
+from gradlet.tensor.elsewhere import Elsewhere, Programs
 from gradlet.tensor.function import jit
 from gradlet.tensor.tensor import Tensor
 
@@ -54,19 +54,19 @@ class Kept:
 
     def __init__(self, function: jit, root: Any, name: str) -> None:
         self.function, self._root, self._name = function, root, name
-        self._found: dict[Any, _Replay | None] = {}  # None: what was captured here is replayed
+        self._found = Programs()  # by sort of call; None: what was captured here is replayed
 
     def __call__(self, *args: Any) -> Any:
         if not settings.CACHE or settings.DEBUG >= 2 or events.active() or Tensor.training or execute.recording():
             return self.function(*args)
         sort = _sort_of(args)
-        replay = self._found[sort] if sort in self._found else self._recall(sort)
+        replay = self._found.by_sort[sort] if sort in self._found.by_sort else self._recall(sort)
         if replay is not None and replay.fits():
-            self._found[sort] = replay
+            self._found.by_sort[sort] = replay
             return replay.run(args)
         result = self.function(*args)
-        if sort not in self._found and self._remember(sort, args):
-            self._found[sort] = None
+        if sort not in self._found.by_sort and self._remember(sort, args):
+            self._found.by_sort[sort] = None
         return result
 
     def _entry(self, sort: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from typing import Any, Final
 
 from gradlet.graph.node import UOp, toposort
 from gradlet.runtime.buffer import protected
@@ -41,3 +41,16 @@ class Elsewhere:
                 harmless.clear()
             harmless.add(node.uid)
         return False
+
+
+class Programs:
+    """What was found for calls of a function.
+
+    It stands here, as the guards of a jit look at nothing of this folder:
+    that another call was kept is no reason to trace a function again that reaches this.
+    """
+
+    __slots__ = ("by_sort",)
+
+    def __init__(self) -> None:
+        self.by_sort: dict[Any, Any] = {}
