@@ -30,6 +30,8 @@ TYPES = {
     "f32": (dtypes.float32, torch.float32),
     "bf16": (dtypes.bfloat16, torch.bfloat16),
     "f16": (dtypes.float16, torch.float16),
+    "e4m3": (dtypes.float8_e4m3fn, torch.float8_e4m3fn),
+    "s8": (dtypes.int8, torch.int8),
 }
 
 
@@ -58,6 +60,22 @@ def product(m: int, k: int, n: int, dtype: str, turned: bool = False) -> Row:
     function = (lambda a, b: a @ b.T) if turned else (lambda a, b: a @ b)
     name = f"gemm {dtype} {m}x{k}x{n}{', x@W.T' if turned else ''}"
     return Row(name, dtype, shapes, function, function, 2 * m * k * n, "TFLOP/s")
+
+
+def narrow_product(side: int, dtype: str) -> Row:
+    """A product of square factors of 8 bits that both lie along the sum: floats to bfloat16, integers to int32."""
+    total = "bfloat16" if dtype == "e4m3" else "int32"
+
+    def theirs(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        if dtype == "s8":
+            return torch._int_mm(a, b.T)
+        one = torch.ones((), device="cuda")
+        return torch._scaled_mm(a, b.T, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+
+    name = f"gemm {dtype} {side}x{side}x{side}, x@W.T"
+    return Row(
+        name, dtype, ((side, side),) * 2, lambda a, b: a.matmul(b.T, dtype=total), theirs, 2 * side**3, "TFLOP/s"
+    )
 
 
 def convolution(channels: int, side: int, window: int, stride: int, channels_last: bool = True) -> Row:
@@ -125,6 +143,8 @@ def rows() -> Iterator[Row]:
     for few in (16, 32, 64):
         yield product(few, 8192, 8192, "bf16")
     yield replace(product(8192, 8192, 8192, "f32", True), name="gemm tf32 8192x8192x8192, x@W.T", tf32=True)
+    for dtype in ("e4m3", "s8"):
+        yield narrow_product(8192, dtype)
     for channels, side, window, stride in ((256, 56, 3, 1), (256, 56, 3, 2), (256, 56, 1, 1), (512, 28, 3, 1)):
         yield convolution(channels, side, window, stride)
     yield convolution(256, 56, 3, 1, channels_last=False)
@@ -137,10 +157,17 @@ def rows() -> Iterator[Row]:
 def to_tensor(array: torch.Tensor, dtype: str) -> Tensor:
     """The same bits on our device."""
     host = array.cpu()
-    if dtype != "bf16":
+    if dtype not in ("bf16", "e4m3"):
         return Tensor(host.numpy(), device="CUDA").realize()
-    bits = host.view(torch.int16).numpy().view(np.uint16)
-    return Tensor(bits, device="CUDA").bitcast(dtypes.bfloat16).realize()
+    bits = host.view(torch.int16).numpy().view(np.uint16) if dtype == "bf16" else host.view(torch.uint8).numpy()
+    return Tensor(bits, device="CUDA").bitcast(TYPES[dtype][0]).realize()
+
+
+def random(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    """Random values of a type: any integer, or floats around zero."""
+    if dtype == "s8":
+        return torch.randint(-128, 128, shape, dtype=torch.int8, device="cuda")
+    return torch.randn(*shape, device="cuda").to(TYPES[dtype][1])
 
 
 def launches(result: Tensor) -> list[tuple[Any, list[Any], list[int]]]:
@@ -180,7 +207,7 @@ def compare(gpu: Any, row: Row) -> str:
     """One line of the table."""
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = row.tf32
-    theirs = [torch.randn(*shape, device="cuda").to(TYPES[row.dtype][1]) for shape in row.shapes]
+    theirs = [random(shape, row.dtype) for shape in row.shapes]
     mine = [to_tensor(array, row.dtype) for array in theirs]
     wanted = row.theirs(*theirs).float()
     found = torch.from_numpy(row.ours(*mine).cast(dtypes.float32).numpy()).cuda()

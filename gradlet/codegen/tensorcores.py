@@ -50,11 +50,11 @@ def _product(node: UOp, sink: UOp, detail: TensorizeDetail, by_number: dict[int,
     tiles = tiles_of(node)
     warps, halves, groups, pair = (by_number[n] for n in detail[:4])
     columns = 8 * int(groups.src[0].arg)
-    dtype = dtypes.float32.vec(columns // 2)
+    dtype = node.dtype.vec(columns // 2)
     arg = WgmmaArg(16 * int(warps.src[0].arg), columns, tiles.depth, tiles.first_across, tiles.second_across)
     if tiles.first.src[0].arg.size > arg.rows * arg.depth:  # buffers in turn
         arg = arg._replace(pending=detail.pending)
-    start = UOp.const(dtype, 0.0)
+    start = UOp.const(dtype, 0)
     rest = [r for r in node.src[1:] if r.arg.kind is not AxisKind.TENSOR]
     buffers = int(tiles.first.src[0].arg.size) // (arg.rows * arg.depth)
     if staged_by_engine(sink.arg.opts):
@@ -64,7 +64,7 @@ def _product(node: UOp, sink: UOp, detail: TensorizeDetail, by_number: dict[int,
         buffer = rest[0] % buffers if buffers > 1 else UOp.const(dtypes.index, 0)
         value = mk(Op.WGMMA, dtype, (tiles.first, tiles.second, warps, buffer, start), arg)
     total = mk(Op.REDUCE, dtype, (value, *rest), ReduceArg(Op.ADD))
-    return mk(Op.PICK, dtypes.float32, (total, groups * 4 + halves * 2 + pair))
+    return mk(Op.PICK, node.dtype, (total, groups * 4 + halves * 2 + pair))
 
 
 def _boxes(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from gradlet.base.dtype import DType
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, adds_in_order
 from gradlet.ops.opt import Opt, OptKind, StageDetail, Tail
@@ -33,13 +34,20 @@ class Product(NamedTuple):
     columns: UOp
 
 
-def product_of(facts: KernelFacts) -> Product | None:
-    """The product that a kernel is, None where it is something else."""
+def product_of(facts: KernelFacts, totals: tuple[DType, ...] = ()) -> Product | None:
+    """The product that a kernel is, None where it is something else.
+
+    Args:
+        facts: about the kernel.
+        totals: the types that products may be added up in; () for any float.
+    """
     if len(facts.reduces) != 1 or any(n.op in (Op.CARRY, Op.AFTER) for n in facts.order):
         return None
     reduce = facts.reduces[0]
     value = reduce.src[0]
-    if reduce.arg.op is not Op.ADD or len(reduce.src) != 2 or value.op is not Op.MUL or not reduce.dtype.is_float:
+    if reduce.arg.op is not Op.ADD or len(reduce.src) != 2 or value.op is not Op.MUL:
+        return None
+    if not (reduce.dtype in totals if totals else reduce.dtype.is_float):
         return None
     depth = reduce.src[1]
     if adds_in_order(Op.ADD, reduce.dtype) or depth.arg.kind is not AxisKind.REDUCE or (range_size(depth) or 0) < SHORT:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, adds_in_order
 from gradlet.ops.opt import OptKind, TensorizeDetail
@@ -154,8 +153,3 @@ def place_image(facts: KernelFacts, found: Image, target: Target, rows: int, col
     product = Product(found.reduce, found.channels, found.image, found.pixels[0], found.weights, found.columns)
     tiles = [o.axis for o in opts.opts if o.kind is OptKind.PARALLEL]
     return Placed(opts, product, outer, inner, TensorizeDetail(warps, halves, groups, pair, 1), tiles)
-
-
-def is_narrow(found: Image) -> bool:
-    """Whether both factors are 16-bit floats of one type, summed in float32."""
-    return found.image.dtype in (dtypes.bfloat16, dtypes.float16) and found.weights.dtype is found.image.dtype

@@ -12,14 +12,14 @@ from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError
-from gradlet.base.settings import ALLOW_TF32
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
 from gradlet.ops.opt import Opt, OptKind, StageDetail, TensorizeDetail, TileOrderDetail
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import KernelFacts, range_size
 from gradlet.optimize.blocks import Opts, Product, columns_of, copied_loads, parallel_rest, product_of
-from gradlet.optimize.images import image_of, is_narrow, place_image
+from gradlet.optimize.images import image_of, place_image
+from gradlet.target.matrixcore import MatrixUnits
 from gradlet.target.target import Target
 
 ROW: Final = 128  # bytes of a step of the sum
@@ -43,7 +43,6 @@ SMALLER: Final = 1.02
 BLOCK_CLOCKS: Final = 1500  # until the first products of a workgroup begin, and its last results are stored
 MOST_BUFFERS: Final = 12
 RING_WORDS: Final = 512  # bytes for the words of a ring
-NARROW: Final = (dtypes.bfloat16, dtypes.float16)
 
 
 class Block(NamedTuple):
@@ -56,17 +55,18 @@ class Block(NamedTuple):
 
 def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
     """The opts for a product by matrix units; None where there are none, or what they need is not given."""
-    if not target.matrix_units:
+    units = target.matrix_units
+    if units is None:
         return None
-    found = product_of(facts)
+    found = product_of(facts, (dtypes.float32, dtypes.int32))
     if found is None:
-        return _image_tile(facts, target)
-    if found.reduce.dtype is not dtypes.float32:
+        return _image_tile(facts, target, units)
+    factor = units.pair(found.first.dtype, found.second.dtype)
+    if factor is None or found.reduce.dtype is not factor.total:
         return None
-    narrow = found.first.dtype in NARROW
-    if found.second.dtype is not found.first.dtype or not (narrow or _rounds(facts, found, target)):
+    if any((side.op is Op.CAST) != factor.converted for side in found.reduce.src[0].src):
         return None
-    if any((side.op is Op.CAST) != narrow for side in found.reduce.src[0].src):
+    if not factor.turns and not all(_fast_is_depth(facts, found, load) for load in (found.first, found.second)):
         return None
     if (range_size(found.rows) or 0) < WARPGROUP <= (range_size(found.columns) or 0):
         found = Product(found.reduce, found.depth, found.second, found.columns, found.first, found.rows)
@@ -77,14 +77,19 @@ def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
         if 1 not in steps or None in steps or any(s is not None and (s <= 0 or (s > 1 and s % piece)) for s in steps):
             return None
     engine = target.copy_engine and not any(range_size(r) is None for r in facts.loops)
+    if units.run_on and not engine and factor.name == "tf32":
+        return None  # lanes do not round what they copy
     block = engine_block(facts, found, target) if engine else _lanes_block(facts, found, target)
     return None if block is None else _opts(facts, found, block, target, engine)
 
 
-def _image_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
+def _image_tile(facts: KernelFacts, target: Target, units: MatrixUnits) -> list[Opt] | None:
     """The opts for a convolution whose image the copy engine can fetch as it lies."""
     found = image_of(facts) if target.copy_engine else None
-    if found is None or not is_narrow(found) or found.reduce.dtype is not dtypes.float32:
+    if found is None:
+        return None
+    factor = units.pair(found.image.dtype, found.weights.dtype)
+    if factor is None or not factor.converted or found.reduce.dtype is not factor.total:
         return None
     columns = range_size(found.columns) or 0
     pixels = 1
@@ -150,13 +155,6 @@ def engine_block(facts: KernelFacts, found: Product, target: Target) -> Block | 
         if best is None or clocks < best[0]:
             best = clocks, block
     return None if best is None else best[1]
-
-
-def _rounds(facts: KernelFacts, found: Product, target: Target) -> bool:
-    """Whether float32 factors may be rounded for the unit, and lie as it reads them."""
-    if not ALLOW_TF32.value or not target.copy_engine or found.first.dtype is not dtypes.float32:
-        return False
-    return all(_fast_is_depth(facts, found, load) for load in (found.first, found.second))
 
 
 def _fast_is_depth(facts: KernelFacts, found: Product, load: UOp) -> bool:

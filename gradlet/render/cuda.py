@@ -19,11 +19,12 @@ from gradlet.ops.op import AxisKind, BoxArg, Op, RingArg
 from gradlet.optimize.analysis import is_fixed, size_bound
 from gradlet.render import carith
 from gradlet.render.cstyle import INDENT, CKernel, memory_type
+from gradlet.render.cudaunits import WGMMA_BASICS, UnitCall, unit_name, wgmma
+from gradlet.target.matrixcore import FACTORS
 from gradlet.target.target import Target
 
 WARP: Final = 32
 ALIGN: Final = 128  # bytes, of arrays in shared memory
-UNIT_KINDS: Final = {"bfloat16": "bf16", "float16": "f16", "float32": "tf32"}
 WHOLE: Final = 1024  # where pieces are exchanged by row
 
 # What expressions of `carith` call, in CUDA. Conversions saturate and round as the CPU's do.
@@ -126,54 +127,6 @@ inline_ int dot_halves(int x, int y, int z) {
 """
 
 
-def wgmma(columns: int, kind: str, first_across: bool, second_across: bool) -> str:
-    """The function that adds the product of 64 rows of one tile and all columns of another to a lane's registers.
-
-    Both tiles have rows of 128 bytes, swizzled, 64 elements of the sum: four instructions of 16 each.
-    """
-    count = columns // 2
-    name, parameters = wgmma_name(columns, kind, first_across, second_across)
-    registers = ", ".join(f"%{i}" for i in range(count))
-    outputs = ", ".join(f'"+f"(d{i})' for i in range(count))
-    steps = [2048 if across else 32 for across in (first_across, second_across)]
-    blocks = [8192 if across else 16 for across in (first_across, second_across)]
-    wide = kind == "tf32"
-    ways = "" if wide else f", {int(first_across)}, {int(second_across)}"
-    return f"""inline_ void {name}({parameters}, const void* a, const void* b) {{
-  u64 x = tile_of(a, {blocks[0]}), y = tile_of(b, {blocks[1]});
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {{
-    asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k{8 if wide else 16}.f32.{kind}.{kind} {{{registers}}}, "
-      "%{count}, %{count + 1}, 1, 1, 1{ways};"
-      : {outputs} : "l"(x), "l"(y));
-    x += {steps[0] // 16};
-    y += {steps[1] // 16};
-  }}
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}}"""
-
-
-def wgmma_name(columns: int, kind: str, first_across: bool, second_across: bool) -> tuple[str, str]:
-    """Name and parameters of such a function."""
-    ways = "".join("t" if across else "n" for across in (first_across, second_across))
-    return f"multiply_{columns}_{kind}_{ways}", ", ".join(f"float& d{i}" for i in range(columns // 2))
-
-
-WGMMA_BASICS: Final = """
-inline_ u64 tile_of(const void* p, u32 block) {
-  const u32 address = (u32)__cvta_generic_to_shared(p);
-  return (u64)((address >> 4) & 0x3fffu) | ((u64)(block >> 4) << 16) | ((u64)(1024u >> 4) << 32) | (1ull << 62);
-}
-template <int pending> inline_ void wait_for_units() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
-}
-inline_ void settle(float& x) { asm volatile("" : "+f"(x)::"memory"); }
-template <class... T> inline_ void settled(T&... x) { (settle(x), ...); }
-inline_ void stores_seen_by_units() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-"""
-
-
 # Boxes of memory, brought by the copy engine into the buffers of a ring. `ring` is two words a buffer: the first counts
 # what arrives, the second the warps that are done with it. A phase is 0 and 1 in turns.
 RING_BASICS: Final = """
@@ -252,7 +205,7 @@ def boxes_of(program: LinearProgram) -> list[Box]:
     return list(dict.fromkeys(found))
 
 
-Units = tuple[str, Callable[[int, str, bool, bool], str], str, Callable[[int], str]]
+Units = tuple[str, Callable[[UnitCall], str], str, Callable[[int], str]]
 
 
 def render(
@@ -273,7 +226,7 @@ def render(
     formats = dict.fromkeys(dtype for dtype in kernel.functions.used.values() if dtype is not None)
     helpers = [format_functions(dtype) for dtype in formats]
     if kernel.units:
-        helpers += [units[0].strip(), *[units[1](*unit) for unit in kernel.units]]
+        helpers += [units[0].strip(), *[units[1](unit) for unit in kernel.units]]
     if kernel.boxes:
         ranks = dict.fromkeys(len(box.arg.sizes) for box in kernel.boxes)
         helpers += [units[2].strip(), *[units[3](rank) for rank in ranks]]
@@ -308,7 +261,7 @@ class _Kernel(CKernel):
         self.places, self.end = _shared_layout(program)
         self.boxes = boxes_of(program)
         self.ring: UOp | None = None
-        self.units: dict[tuple[int, str, bool, bool], None] = {}
+        self.units: dict[UnitCall, None] = {}
         self.summed: tuple[str, ...] = ()
         self.uses_units = any(n.op is Op.WGMMA for n in program.uops)
 
@@ -478,8 +431,9 @@ class _Kernel(CKernel):
         """The accumulator is changed where it is: its variables are the result."""
         first, second, warps, buffer, start = node.src
         arg = node.arg
-        kind = UNIT_KINDS[first.dtype.name]
-        unit = (arg.columns, kind, arg.first_across, arg.second_across)
+        unit = UnitCall(
+            arg.columns, FACTORS[first.dtype], FACTORS[second.dtype], arg.first_across, arg.second_across
+        )  # fmt: skip
         self.units.setdefault(unit)
         registers = self.value(start)
         if not self.changing.issuperset(registers):
@@ -490,7 +444,7 @@ class _Kernel(CKernel):
             number = self.value(buffer)[0]
             sizes = [arg.rows * arg.depth, arg.columns * arg.depth]
             places = [f"{place} + {number} * {size}" for place, size in zip(places, sizes)]
-        name = wgmma_name(*unit)[0]
+        name = unit_name(unit)
         self.line(f"{name}({', '.join(registers)}, {places[0]} + {group} / 4 * {64 * arg.depth}, {places[1]});")
         self.line(f"wait_for_units<{arg.pending}>();")
         self.summed = registers

@@ -17,6 +17,7 @@ from gradlet.schedule.affineviews import affine_view
 from gradlet.schedule.clean import find_devices, rebuild
 from gradlet.schedule.moves import chain_to, replay, reshape, root_of
 from gradlet.schedule.rowpitch import align_rows
+from gradlet.target.matrixcore import MatrixUnits
 from gradlet.target.target import Target
 
 # A converted factor is written and read once more, twice as wide: fewer uses do not pay for that.
@@ -44,9 +45,9 @@ def convert_before_repeating(root: UOp) -> UOp:
 
 def convert_once(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
     """The graph with narrow factors that sums of products use many times stored as float32."""
-    if not has_narrow_product(root):
-        return root
     order = toposort((root,))
+    if not any(n.op is Op.REDUCE_AXES for n in order) or not any(is_conversion(n) or _is_of_bytes(n) for n in order):
+        return root
     devices = find_devices(order)
     taken: dict[UOp, int] = {}  # conversions, and how many products have one of their own
 
@@ -54,10 +55,12 @@ def convert_once(root: UOp, target_of: Callable[[str], Target], default_device: 
         if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or prod(src[0].shape) < MIN_WORK:
             return None
         target = target_of(devices.get(node, default_device))
-        if target.matrix_units and src[0].op is Op.MUL:
-            product = _channels_together(_converted_by_units(src[0]), frozenset(node.arg.axes))
-            if target.copy_engine and all(map(is_conversion, map(root_of, product.src))):
-                product = align_rows(product)
+        units = target.matrix_units
+        if units is not None and src[0].op is Op.MUL:
+            summed = frozenset(node.arg.axes)
+            product = _channels_together(_converted_by_units(src[0], units), summed)
+            if _multiplied_by(units, product):
+                product = align_rows(product, summed, target.copy_engine)
             return _with_own_conversions(node, product, taken)
         if target.kind != "cpu":
             return None
@@ -77,6 +80,20 @@ def is_conversion(node: UOp) -> bool:
     return node.op is Op.CAST and node.dtype is dtypes.float32 and node.src[0].dtype.is_narrow_float
 
 
+def _is_of_bytes(node: UOp) -> bool:
+    """Whether a node is an integer of 8 bits as one of 32."""
+    return node.op is Op.CAST and node.dtype is dtypes.int32 and node.src[0].dtype in (dtypes.int8, dtypes.uint8)
+
+
+def _multiplied_by(units: MatrixUnits, value: UOp) -> bool:
+    """Whether matrix units multiply what both sides of a product convert."""
+    bottoms = [root_of(side) for side in value.src]
+    if any(bottom.op is not Op.CAST for bottom in bottoms):
+        return False
+    factor = units.pair(bottoms[0].src[0].dtype, bottoms[1].src[0].dtype)
+    return factor is not None and factor.converted and value.dtype is factor.total
+
+
 def _at_fewest(node: UOp) -> UOp:
     """A conversion moved down to where there are fewest elements, above other movement ops of that size."""
     if not is_conversion(node):
@@ -92,13 +109,13 @@ def _at_fewest(node: UOp) -> UOp:
     return replay(chain[:above], mk(Op.CAST, node.dtype, (best,)))
 
 
-def _converted_by_units(value: UOp) -> UOp:
-    """A product of 16-bit floats whose conversions are its own: a matrix unit makes them for nothing."""
+def _converted_by_units(value: UOp, units: MatrixUnits) -> UOp:
+    """A product whose conversions are its own where a matrix unit makes them for nothing."""
+    if not _multiplied_by(units, value):
+        return value
     sides: list[UOp] = []
     for side in value.src:
         bottom = root_of(side)
-        if not is_conversion(bottom) or bottom.src[0].dtype not in (dtypes.bfloat16, dtypes.float16):
-            return value
         chain = chain_to(side, bottom)
         narrow = _with_joined_axes(chain, bottom.src[0], prod(value.shape))
         sides.append(mk(Op.CAST, bottom.dtype, (narrow,)))
@@ -132,7 +149,7 @@ def _with_own_conversions(node: UOp, product: UOp, taken: dict[UOp, int]) -> UOp
 
     Nodes that look alike are one; axes of size 1 in front of all others tell them apart.
     """
-    sides = [side for side in product.src if is_conversion(side)]
+    sides = [side for side in product.src if side.op is Op.CAST]
     count = max([taken.get(side, 0) for side in sides], default=0)
     for side in sides:
         taken[side] = count + 1
@@ -141,7 +158,7 @@ def _with_own_conversions(node: UOp, product: UOp, taken: dict[UOp, int]) -> UOp
     ones = (1,) * count
     own = [
         mk(Op.CAST, side.dtype, (reshape(side.src[0], ones + side.shape),))
-        if is_conversion(side)
+        if side.op is Op.CAST
         else reshape(side, ones + side.shape)
         for side in product.src
     ]
@@ -155,7 +172,7 @@ def _channels_together(value: UOp, reduced: frozenset[int]) -> UOp:
 
     A matrix unit reads 128 bytes of channels of a pixel at once; an image that lies otherwise is copied once.
     """
-    if not all(is_conversion(side) for side in value.src):
+    if not all(is_conversion(side) or _is_of_bytes(side) for side in value.src):
         return value
     views = [affine_view(side) for side in value.src]
     sliding = [any(len(place.terms) > 1 for place in view.places) for view in views]

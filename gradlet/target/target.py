@@ -9,6 +9,7 @@ from typing import Final, Literal
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.ops.op import Op
+from gradlet.target.matrixcore import WGMMA, MatrixUnits
 
 _INTEGERS: Final = frozenset(d for d in dtypes.all() if d.is_int or d.is_bool) | {dtypes.index}
 _CPU_DTYPES: Final = _INTEGERS | {dtypes.float32, dtypes.float64}
@@ -53,7 +54,7 @@ class Target:
         warp: lanes of a workgroup that exchange registers; 1 where none do (or rendering cannot say so).
         access_bytes: widest memory access of one lane of a GPU; 0 where lanes load element by element.
         shared_bytes: memory that the lanes of a workgroup share.
-        matrix_units: whether four warps together multiply tiles of 16-bit floats in shared memory.
+        matrix_units: what multiplies tiles in shared memory, None where nothing does.
         copy_engine: whether boxes of memory are moved to and from shared memory by one instruction.
         approximates: whether it has an instruction for powers of two that is off by a few units in the last place.
     """
@@ -88,7 +89,7 @@ class Target:
     warp: int = 1
     access_bytes: int = 0
     shared_bytes: int = 0
-    matrix_units: bool = False
+    matrix_units: MatrixUnits | None = None
     copy_engine: bool = False
     approximates: bool = False
 
@@ -169,7 +170,7 @@ AMDGPU: Final = replace(
 # The same machine programmed in CUDA C: an H100 or H200. A block of more than 48 KiB has to ask for it.
 SM_90: Final = replace(
     NVPTX, name="sm_90", triple="cuda", native_dtypes=_CPU_DTYPES, library=True, language="cuda", warp=32,
-    access_bytes=16, matrix_units=True, copy_engine=True, approximates=True, shared_bytes=227 * 1024,
+    access_bytes=16, matrix_units=WGMMA, copy_engine=True, approximates=True, shared_bytes=227 * 1024,
     l1_bytes=256 * 1024, bytes_per_second=4_000_000_000_000,
 )  # fmt: skip
 

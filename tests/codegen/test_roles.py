@@ -152,6 +152,12 @@ def test_float32_is_rounded_only_where_that_is_allowed() -> None:
         assert ".k8.f32.tf32.tf32" in render(found, SM_90).replace("m64n64", ".").replace("m64n128", ".")
 
 
+def test_maps_of_types_without_a_name_move_as_many_bytes() -> None:
+    sizes = {dtypes.int32: "UINT32", dtypes.float8_e4m3fn: "UINT8", dtypes.float64: "UINT64", dtypes.int16: "UINT16"}
+    for dtype, kind in sizes.items():
+        assert tensormap.box(0, dtype, BoxArg((64, 64), (1, 64), (16, 16))).kind == kind
+
+
 def test_maps_say_how_memory_lies_in_bytes() -> None:
     found = lower(kernel(factor(1000, 520) @ factor(1024, 520).T), SM_90)
     boxes = [tensormap.box(box.slot, box.dtype, box.arg) for box in boxes_of(found)]

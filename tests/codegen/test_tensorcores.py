@@ -7,14 +7,18 @@ from dataclasses import replace
 import pytest
 
 from gradlet import Tensor, dtypes
+from gradlet.base.dtype import DType
+from gradlet.base.settings import scope
 from gradlet.codegen.pipeline import lower
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import AxisKind, KernelArg, Op, WgmmaArg
-from gradlet.ops.opt import OptKind
+from gradlet.ops.opt import Opt, OptKind
 from gradlet.optimize import units as products
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import KernelFacts
+from gradlet.render.cuda import render
+from gradlet.schedule import rowpitch
 from gradlet.target.target import SM_90
 
 D = "NULL:sm_90"
@@ -29,6 +33,10 @@ def kernel(value: Tensor) -> UOp:
     calls = value.schedule().calls
     assert len(calls) == 1, "conversions belong to the kernel"
     return calls[0].ast  # type: ignore[no-any-return]
+
+
+def units_of(ast: UOp) -> list[Opt]:
+    return products.tensor_tile(KernelFacts(ast), SM_90) or []
 
 
 def units(found: LinearProgram) -> list[WgmmaArg]:
@@ -70,7 +78,7 @@ def test_without_matrix_units_the_same_schedule_is_loops() -> None:
     ast = kernel(factor(256, 256) @ factor(256, 256))
     opts = tuple(products.tensor_tile(KernelFacts(ast), LANES) or ())
     assert opts[-1].kind is OptKind.TENSORIZE
-    found = lower(ast.replace(arg=KernelArg(ast.arg.name, opts)), replace(LANES, matrix_units=False))
+    found = lower(ast.replace(arg=KernelArg(ast.arg.name, opts)), replace(LANES, matrix_units=None))
     assert not units(found)
     assert any(n.op is Op.RANGE and n.arg.kind is AxisKind.REDUCE and n.src[0].arg == 64 for n in found.uops)
 
@@ -86,6 +94,53 @@ def test_without_matrix_units_the_same_schedule_is_loops() -> None:
 )
 def test_what_units_cannot_do_is_done_without_them(value: object) -> None:
     assert not units(lower(kernel(value()), SM_90))  # type: ignore[operator]
+
+
+def bytes_of(dtype: DType, *shape: int) -> Tensor:
+    return Tensor.empty(*shape, device=D, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "total", "instruction"),
+    [
+        (dtypes.float8_e4m3fn, dtypes.float8_e4m3fn, dtypes.float32, "k32.f32.e4m3.e4m3"),
+        (dtypes.float8_e5m2, dtypes.float8_e4m3fn, dtypes.float32, "k32.f32.e5m2.e4m3"),
+        (dtypes.int8, dtypes.int8, dtypes.int32, "k32.s32.s8.s8"),
+        (dtypes.uint8, dtypes.int8, dtypes.int32, "k32.s32.u8.s8"),
+    ],
+)
+def test_factors_of_8_bits_are_multiplied_128_a_step(
+    first: DType, second: DType, total: DType, instruction: str
+) -> None:
+    left, right = bytes_of(first, 512, 512).cast(total), bytes_of(second, 512, 512).cast(total)
+    for found in (lower(kernel(left @ right.T), SM_90), lower(kernel(left @ right.T), LANES)):
+        (unit,) = units(found)
+        assert (unit.depth, unit.first_across, unit.second_across) == (128, False, False)
+        text = render(found, SM_90)
+        assert instruction in text and ("int& d0" in text) == total.is_int
+
+
+def test_types_that_are_not_added_up_alike_are_not_multiplied_by_units() -> None:
+    half, byte = factor(512, 512).cast(dtypes.float32), bytes_of(dtypes.float8_e5m2, 512, 512).cast(dtypes.float32)
+    calls = (half @ byte.T).schedule().calls
+    assert not any(units(lower(call.ast, SM_90)) for call in calls)
+    wrapped = bytes_of(dtypes.int8, 512, 512)  # sums of 8 bits
+    assert not units(lower(kernel(wrapped @ wrapped.T), SM_90))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.float8_e4m3fn])
+def test_factors_of_8_bits_across_the_sum_are_copied_or_refused(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
+    total = dtypes.int32 if dtype.is_int else dtypes.float32
+    left, right = bytes_of(dtype, 4096, 4096), bytes_of(dtype, 4096, 4096)
+    opts = units_of(kernel(left.matmul(right.T, dtype=total)))
+    calls = left.matmul(right, dtype=total).schedule().calls
+    assert [len(units(lower(call.ast, SM_90))) for call in calls] == [0, 1]
+    monkeypatch.setattr(rowpitch, "USES_OF_PIECES", 1 << 40)  # it would be copied
+    with scope(SCHEDULE_CACHE=0):
+        across = kernel(left.matmul(right, dtype=total))
+    assert not units(lower(across, SM_90))
+    with pytest.raises(Exception, match=f"factors of {dtype.name} lie along the sum; copy"):
+        actions.apply(across, opts, SM_90)
 
 
 def test_factors_have_to_be_staged() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from gradlet.device.cuda.driver import Gpu
+from gradlet.target.matrixcore import WGMMA
 from gradlet.target.target import SM_90, Target
 
 # float32 multiply-adds of a multiprocessor a clock; others have half as many.
@@ -33,5 +34,6 @@ def gpu_target(gpu: Gpu) -> Target:
         flops_per_second=(2 * lanes * cores * clock) or SM_90.flops_per_second, bytes_per_second=memory,
         core_bytes_per_second=memory // max(1, cores // 2), l2_bytes_per_second=2 * memory,
         shared_bytes=gpu.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-        matrix_units=major == 9, copy_engine=major == 9, max_threads=gpu.attribute("MAX_THREADS_PER_BLOCK"),
+        matrix_units=WGMMA if major == 9 else None, copy_engine=major == 9,
+        max_threads=gpu.attribute("MAX_THREADS_PER_BLOCK"),
     )  # fmt: skip

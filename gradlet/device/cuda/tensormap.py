@@ -13,7 +13,7 @@ from gradlet.ops.op import BoxArg
 SIZE: Final = 128  # bytes of a map; twice what it has to be aligned to
 LINE: Final = 128  # bytes
 KEPT: Final = 256  # maps of a kernel, for as many places of its arguments
-KINDS: Final = {"float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32"}
+KINDS: Final = {"float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32"}  # others as integers of their size
 
 
 class Box(NamedTuple):
@@ -38,7 +38,7 @@ class Box(NamedTuple):
 
 def box(argument: int, dtype: DType, arg: BoxArg) -> Box:
     """The words for a BOX of a kernel."""
-    kind = "TFLOAT32" if arg.rounded else KINDS.get(dtype.name, "UINT8")
+    kind = "TFLOAT32" if arg.rounded else KINDS.get(dtype.name, f"UINT{8 * dtype.itemsize}")
     apart = arg.apart or (1,) * len(arg.box)
     return Box(argument, kind, arg.sizes, tuple([s * dtype.itemsize for s in arg.strides[1:]]), arg.box, apart)
 

@@ -1,9 +1,9 @@
 """TENSORIZE: products of two staged tiles are summed by a matrix unit.
 
-`TENSORIZE(range 2, 64, warps=.., halves=.., groups=.., pair=..)`: the REDUCE over range 2 sums products of bfloat16 or
-float16 elements in float32; both factors are copies with `swizzle`. The other ranges say how the lanes share the tile;
-they are those of the unit. The range becomes one of kind TENSOR: a loop for the evaluator, and on machines without such
-a unit.
+`TENSORIZE(range 2, 64, warps=.., halves=.., groups=.., pair=..)`: the REDUCE over range 2 sums products of elements of
+types that `target/matrixcore` describes; both factors are copies with `swizzle`. The other ranges say how the lanes
+share the tile; they are those of the unit. The range becomes one of kind TENSOR: a loop for the evaluator, and on
+machines without such a unit.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gradlet.base.dtype import dtypes
-from gradlet.base.settings import ALLOW_TF32
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AxisKind, Op
@@ -19,10 +18,10 @@ from gradlet.ops.opt import Opt, TensorizeDetail
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.analysis import KernelFacts, make_range, nesting_order, range_size
 from gradlet.rules.sets import INDEX_MATH
+from gradlet.target.matrixcore import FACTORS
 from gradlet.target.target import Target
 
 ROW = 128  # bytes of a step of the sum
-NARROW = (dtypes.bfloat16, dtypes.float16)
 
 
 class Tiles(NamedTuple):
@@ -52,15 +51,21 @@ def _runs_along(element: UOp, loop: UOp) -> bool:
     return found.op is Op.CONST and bool(found.arg == 1)
 
 
-def _load(opt: Opt, side: UOp) -> UOp:
+def _load(opt: Opt, side: UOp, target: Target) -> UOp:
     """The load of a staged factor."""
     load = side.src[0] if side.op is Op.CAST else side
-    wide = side.op is Op.LOAD and load.dtype is dtypes.float32 and ALLOW_TF32.value
-    if load.op is not Op.LOAD or not (wide or (side.op is Op.CAST and load.dtype in NARROW)):
-        raise refusal(opt, "the factors are not loaded as bfloat16 or float16 (float32 takes ALLOW_TF32=1)")
+    factor = FACTORS.get(load.dtype) if load.op is Op.LOAD else None
+    known = target.matrix_units is None or target.matrix_units.factor(load.dtype) is not None
+    if factor is None or not known or factor.converted != (side.op is Op.CAST):
+        names = ", ".join(dtype.name for dtype, f in FACTORS.items() if _multiplies(target, f.name))
+        raise refusal(opt, f"the factors are not loaded as one of {names} (float32 takes ALLOW_TF32=1)")
     if load.src[0].src[0].op is not Op.AFTER:
         raise refusal(opt, "a factor is not staged")
     return load
+
+
+def _multiplies(target: Target, name: str) -> bool:
+    return target.matrix_units is None or name in target.matrix_units.factors
 
 
 def tensorize(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
@@ -72,16 +77,20 @@ def tensorize(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
         raise refusal(opt, "it takes a range that one reduce closes")
     reduce = closing[0]
     value = reduce.src[0]
-    if reduce.arg.op is not Op.ADD or reduce.dtype is not dtypes.float32 or value.op is not Op.MUL:
-        raise refusal(opt, "it is no sum of products in float32")
-    loads = [_load(opt, side) for side in value.src]
-    if loads[0].dtype is not loads[1].dtype:
+    if reduce.arg.op is not Op.ADD or value.op is not Op.MUL:
+        raise refusal(opt, "it is no sum of products")
+    loads = [_load(opt, side, target) for side in value.src]
+    factors = [FACTORS[load.dtype] for load in loads]
+    if loads[0].dtype is not loads[1].dtype and not all(load.dtype.itemsize == 1 for load in loads):
         raise refusal(opt, "the factors have different types")
+    if any(factor.total is not reduce.dtype for factor in factors):
+        raise refusal(opt, f"products of {loads[0].dtype.name} are added up in {factors[0].total.name}")
     step = ROW // loads[0].dtype.itemsize
     if range_size(loop) != step:
         raise refusal(opt, f"a step of the sum has {step} elements")
-    if step < ROW // 2 and not all(_runs_along(load.src[0].src[1], loop) for load in loads):
-        raise refusal(opt, "factors of 32 bits lie along the sum")
+    for load, factor in zip(loads, factors, strict=True):
+        if not factor.turns and not _runs_along(load.src[0].src[1], loop):
+            raise refusal(opt, f"factors of {load.dtype.name} lie along the sum; copy the one that lies across it")
     kinds = {AxisKind.THREAD: detail.warps, AxisKind.VECTOR: detail.pair}
     for kind, number in kinds.items():
         found = facts.by_number(number)

@@ -25,6 +25,7 @@ from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
 from gradlet.render import cuda
 from gradlet.render.carith import storage_type
+from gradlet.render.cudaunits import UnitCall, unit_name, unit_parameters
 from gradlet.runtime.device import BACKENDS, Device
 from gradlet.target.target import SM_90
 
@@ -139,35 +140,43 @@ UNITS = r"""
 inline_ void stores_seen_by_units() {}
 template <class... T> inline_ void settled(T&...) {}
 template <int pending> inline_ void wait_for_units() {}
-inline_ float wide_at(const void* tile, long row, long column) {
-  return ((const float*)tile)[row * 32 + ((column / 4) ^ (row % 8)) * 4 + column % 4];
+inline_ float value_bf16(const void* p) { return float_of_bits((u32)*(const unsigned short*)p << 16); }
+inline_ float value_f16(const void* p) { return float_of_half(*(const unsigned short*)p); }
+inline_ float value_tf32(const void* p) { return *(const float*)p; }
+inline_ float value_e5m2(const void* p) { return float_of_half((unsigned short)(*(const unsigned char*)p << 8)); }
+inline_ float value_e4m3(const void* p) {
+  const int x = *(const unsigned char*)p, exponent = x >> 3 & 15, fraction = x & 7;
+  const float size = (x & 127) == 127 ? NAN : exponent ? ldexpf(8 + fraction, exponent - 10) : ldexpf(fraction, -9);
+  return x & 128 ? -size : size;
 }
-inline_ float narrow_at(const void* tile, long place, bool bf16) {
-  const unsigned short bits = ((const unsigned short*)tile)[place];
-  return bf16 ? float_of_bits((u32)bits << 16) : float_of_half(bits);
-}
-inline_ long swizzled(long row, long column, long rows) {
-  return column / 64 * (rows * 64) + row * 64 + ((column % 64 / 8) ^ (row % 8)) * 8 + column % 8;
+inline_ int value_s8(const void* p) { return *(const signed char*)p; }
+inline_ int value_u8(const void* p) { return *(const unsigned char*)p; }
+template <int size> inline_ const char* element(const void* tile, long row, long column, long rows) {
+  const long wide = 128 / size, piece = 16 / size;
+  const long place = column / wide * (rows * wide) + row * wide;
+  return (const char*)tile + (place + ((column % wide / piece) ^ (row % 8)) * piece + column % piece) * size;
 }
 """
 
 
-def multiply(columns: int, kind: str, first_across: bool, second_across: bool) -> str:
+def multiply(call: UnitCall) -> str:
     """What a matrix unit does, lane by lane."""
-    name, parameters = cuda.wgmma_name(columns, kind, first_across, second_across)
-    first = "swizzled(k, m, 64)" if first_across else "swizzled(m, k, 64)"
-    second = "swizzled(k, n, 64)" if second_across else f"swizzled(n, k, {columns})"
-    registers = ", ".join(f"&d{i}" for i in range(columns // 2))
-    flag = "true" if kind == "bf16" else "false"
-    one = f"narrow_at(a, {first}, {flag}) * narrow_at(b, {second}, {flag})"
-    if kind == "tf32":
-        one = "wide_at(a, m, k) * wide_at(b, n, k)"
-    return f"""inline_ void {name}({parameters}, const void* a, const void* b) {{
-  float* d[] = {{{registers}}};
+    size = call.first.itemsize
+    first = "k, m" if call.first_across else "m, k"
+    second = "k, n" if call.second_across else "n, k"
+    rows = (
+        128 // size if across else count
+        for across, count in ((call.first_across, 64), (call.second_across, call.columns))
+    )
+    places = [f"element<{size}>({side}, {at}, {many})" for side, at, many in zip("ab", (first, second), rows)]
+    one = " * ".join(f"value_{f.name}({at})" for f, at in zip((call.first, call.second), places))
+    registers = ", ".join(f"&d{i}" for i in range(call.columns // 2))
+    return f"""inline_ void {unit_name(call)}({unit_parameters(call)}, const void* a, const void* b) {{
+  {call.register}* d[] = {{{registers}}};
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  for (int i = 0; i < {columns // 2}; ++i) {{
+  for (int i = 0; i < {call.columns // 2}; ++i) {{
     const long m = 16 * warp + lane / 4 + 8 * (i / 2 % 2), n = i / 4 * 8 + 2 * (lane % 4) + i % 2;
-    for (long k = 0; k < {32 if kind == "tf32" else 64}; ++k) *d[i] += {one};
+    for (long k = 0; k < {128 // size}; ++k) *d[i] += {one};
   }}
 }}"""
 

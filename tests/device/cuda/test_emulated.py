@@ -65,6 +65,32 @@ TENSOR: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
 }
 
 
+def _added_in(total: Any, *types: Any) -> Callable[..., Any]:
+    """The product of tensors of these types, added up in another one."""
+
+    def of_numbers(*tensors: Any) -> Any:
+        scale = 40 if total.is_int else 1
+        a, b = ((t * scale).cast(d).realize().cast(total) for t, d in zip(tensors, types, strict=True))
+        return a @ b
+
+    return of_numbers
+
+
+FLOAT8, WHOLE = dtypes.float8_e4m3fn, dtypes.int32
+BYTES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
+    "e4m3": (_added_in(dtypes.float32, FLOAT8, FLOAT8), [(128, 256), (256, 128)]),
+    "e5m2 by e4m3, odd": (_added_in(dtypes.float32, dtypes.float8_e5m2, FLOAT8), [(100, 300), (300, 96)]),
+    "u8 by s8, odd": (_added_in(WHOLE, dtypes.uint8, dtypes.int8), [(100, 272), (272, 200)]),
+    "s8, several": (_added_in(WHOLE, dtypes.int8, dtypes.int8), [(2, 65, 144), (2, 144, 72)]),
+}
+
+
+@pytest.mark.parametrize("name", ["u8 by s8, odd", *[pytest.param(n, marks=pytest.mark.slow) for n in BYTES]])
+def test_products_of_8_bits_by_matrix_units(name: str) -> None:
+    function, shapes = BYTES[name]
+    same(function, *[np.abs(numbers(*s)) if "u8" in name else numbers(*s) for s in shapes], tolerance=1e-5)
+
+
 def _channels_last(**how: int) -> Callable[..., Any]:
     """A convolution of images and weights whose channels lie side by side; its result lies so, too."""
 
