@@ -51,8 +51,8 @@ class Acyclic:
         """Whether `merge` would merge them."""
         return self._between(*self._in_order(first, second)) is not None
 
-    def between(self, first: int, second: int, most: int) -> list[int]:
-        """Kernels that need one of the two and that the other one needs, in order; none if there are more than `most`.
+    def between(self, first: int, second: int, most: int) -> list[int] | None:
+        """Kernels that need one of the two and that the other one needs, in order; None if there are more than `most`.
 
         What the upper one needs and what needs the lower one is looked at in turn, until one of the two is complete.
         """
@@ -66,7 +66,7 @@ class Acyclic:
         done = 0
         while done < len(upward) and done < len(downward):
             if both > most or done > LIMIT // 2:
-                return []
+                return None
             for following in after[upward[done]]:
                 if following not in above and position[following] < top:
                     above.add(following)
@@ -85,7 +85,7 @@ class Acyclic:
             if end in edges[node] or not found.keys().isdisjoint(edges[node]):
                 found[node] = None
                 if len(found) > most:
-                    return []
+                    return None
         return sorted(found, key=position.__getitem__)
 
     def _in_order(self, first: int, second: int) -> tuple[int, int]:

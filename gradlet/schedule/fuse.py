@@ -205,13 +205,19 @@ class Search:
             self.merge_all()
 
     def merge_all(self) -> None:
-        """Make the merges on the heap, best first. One is priced when it is first by what it gains at most."""
+        """Make the merges on the heap, best first.
+
+        One is priced when it is first by what it gains at most, unless so many kernels lie between the two that no
+        price matters.
+        """
         heap = self.heap
         while heap:
             entry = heapq.heappop(heap)
             while not entry[1]:
                 _, _, first, second, pair = entry
-                gain = self.gain(first, second, pair) if self.is_still(first, second, pair) else 0
+                gain = 0
+                if self.is_still(first, second, pair) and self.graph.between(first, second, MAX_BETWEEN) is not None:
+                    gain = self.gain(first, second, pair)
                 if gain >= MIN_GAIN:
                     entry = heapq.heappushpop(heap, (-gain, True, first, second, pair))
                 elif heap:
@@ -320,17 +326,14 @@ class Search:
         if not (a.alive and b.alive):
             return
         pair = (a.shape, b.shape, b.layer - a.layer)
-        gain = self.gains.get(pair)
-        priced = gain is not None
-        if gain is None:
-            gain = self.most.get(pair)
+        gain = self.most.get(pair)
         if gain is None:
             gain = 0
             if self.steps.devices[a.cells[0].root] == self.steps.devices[b.cells[0].root] and not self.apart(a, b):
                 gain = self.most_gain(first, second)
             self.most[pair] = gain
-        if gain >= MIN_GAIN:
-            heapq.heappush(self.heap, (-gain, priced, first, second, pair))
+        if gain >= MIN_GAIN and self.gains.get(pair, gain) >= MIN_GAIN:
+            heapq.heappush(self.heap, (-gain, False, first, second, pair))
 
     def most_gain(self, first: int, second: int) -> int:
         """What merging two kernels gains at most."""
@@ -404,7 +407,7 @@ class Search:
     def merge_around(self, first: int, second: int, gain: int) -> None:
         """Merge two kernels with the few small ones between them: a reduce, the root of it, what uses the root."""
         launch = self.pricer(self.steps.devices[self.kernels[first].cells[0].root]).launch
-        between = self.graph.between(first, second, MAX_BETWEEN) if gain >= SMALL_BETWEEN * launch else []
+        between = self.graph.between(first, second, MAX_BETWEEN) if gain >= SMALL_BETWEEN * launch else None
         if not between:
             return
         if sum(self.kernels[n].price for n in between) * SMALL_BETWEEN > gain:

@@ -6,7 +6,7 @@ import pytest
 
 from gradlet import Tensor
 from gradlet.graph.node import UOp
-from gradlet.schedule.fuse import Search
+from gradlet.schedule.fuse import MAX_BETWEEN, Search
 from gradlet.schedule.price import IMPOSSIBLE
 from gradlet.target.target import NVPTX
 from tests.schedule.helpers import target_of
@@ -90,6 +90,7 @@ def test_few_merges_are_priced(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def priced(self: Search, first: int, second: int) -> object:
         made = make(self, first, second)
+        assert self.graph.between(first, second, MAX_BETWEEN) is not None, "too many kernels between them to join"
         counts["priced"] += 1
         counts["impossible"] += made.price >= IMPOSSIBLE
         return made
