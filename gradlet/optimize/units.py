@@ -29,6 +29,7 @@ LANES_AHEAD: Final = 3  # buffers of every factor
 LONG: Final = 1024  # sums from which on wide blocks pay there
 TOGETHER: Final = 8  # rows of blocks that run at the same time
 FEWEST: Final = 16  # columns that are worth a matrix unit
+WARP_BLOCKS: Final = ((128, 128), (128, 64), (64, 64))  # where every warp multiplies 16 rows
 ROWS: Final = (128, 64, 192)
 COLUMNS: Final = (256, 192, 128, 64, 32, 16)
 LARGEST: Final = 192 * 192  # elements of a block: what registers hold
@@ -79,7 +80,10 @@ def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
     engine = target.copy_engine and not any(range_size(r) is None for r in facts.loops)
     if units.run_on and not engine and factor.name == "tf32":
         return None  # lanes do not round what they copy
-    block = engine_block(facts, found, target) if engine else _lanes_block(facts, found, target)
+    if engine:
+        block = engine_block(facts, found, target)
+    else:
+        block = _lanes_block(facts, found, target) if units.run_on else _warps_block(facts, found, target)
     return None if block is None else _opts(facts, found, block, target, engine)
 
 
@@ -131,6 +135,23 @@ def _lanes_block(facts: KernelFacts, found: Product, target: Target) -> Block | 
     # A wide block fills a multiprocessor alone: its steps overlap one another. Of others two do, and their ends too.
     wide = many and columns >= 256 and depth >= LONG
     return Block(LANES_BLOCK, 256, 4) if wide else Block(LANES_BLOCK, LANES_BLOCK, LANES_AHEAD)
+
+
+def _warps_block(facts: KernelFacts, found: Product, target: Target) -> Block | None:
+    """A block whose warps multiply on their own: the largest of which there are enough to fill the GPU."""
+    rows, columns, depth, others = _sizes(facts, found)
+    if min(rows, columns) < WARPGROUP // 2 or depth <= ROW // found.first.dtype.itemsize:
+        return None
+    turns = [_fast_is_depth(facts, found, load) for load in (found.first, found.second)]
+    step = ROW // found.first.dtype.itemsize
+    fitting: list[Block] = []
+    for block in WARP_BLOCKS:
+        buffers = min(LANES_AHEAD, target.shared_bytes // ((block[0] + block[1]) * ROW))
+        across = (not turns[0] and block[0] % step) or (not turns[1] and block[1] % step)
+        if buffers >= 2 and not across and rows > block[0] // 2 and columns > block[1] // 2:
+            fitting.append(Block(*block, buffers))
+    full = (b for b in fitting if others * -(-rows // b.rows) * -(-columns // b.columns) >= target.cores)
+    return next(full, fitting[-1] if fitting else None)
 
 
 def engine_block(facts: KernelFacts, found: Product, target: Target) -> Block | None:

@@ -19,7 +19,7 @@ from gradlet.ops.op import AxisKind, BoxArg, Op, RingArg
 from gradlet.optimize.analysis import is_fixed, size_bound
 from gradlet.render import carith
 from gradlet.render.cstyle import INDENT, CKernel, memory_type
-from gradlet.render.cudaunits import WGMMA_BASICS, UnitCall, unit_name, wgmma
+from gradlet.render.cudaunits import UnitCall, UnitText, unit_name
 from gradlet.target.matrixcore import FACTORS
 from gradlet.target.target import Target
 
@@ -205,16 +205,17 @@ def boxes_of(program: LinearProgram) -> list[Box]:
     return list(dict.fromkeys(found))
 
 
-Units = tuple[str, Callable[[UnitCall], str], str, Callable[[int], str]]
+class Basics(NamedTuple):
+    """The functions that all others stand on: for all kernels, for matrix units, for boxes, with so many axes."""
+
+    all: str = BASICS
+    units: UnitText = UnitText()
+    ring: str = RING_BASICS
+    boxes: Callable[[int], str] = box_functions
 
 
-def render(
-    program: AnyProgram,
-    target: Target,
-    basics: str = BASICS,
-    units: Units = (WGMMA_BASICS, wgmma, RING_BASICS, box_functions),
-) -> str:
-    """CUDA C of one kernel; `basics` and `units` are the functions that all others stand on.
+def render(program: AnyProgram, target: Target, basics: Basics = Basics()) -> str:
+    """CUDA C of one kernel.
 
     Raises:
         RenderError: a launch of several kernels, or an operation that CUDA C lacks.
@@ -225,12 +226,12 @@ def render(
     body = kernel.body()
     formats = dict.fromkeys(dtype for dtype in kernel.functions.used.values() if dtype is not None)
     helpers = [format_functions(dtype) for dtype in formats]
-    if kernel.units:
-        helpers += [units[0].strip(), *[units[1](unit) for unit in kernel.units]]
+    if kernel.units and target.matrix_units is not None:
+        helpers += basics.units.functions(target.matrix_units, kernel.units)
     if kernel.boxes:
         ranks = dict.fromkeys(len(box.arg.sizes) for box in kernel.boxes)
-        helpers += [units[2].strip(), *[units[3](rank) for rank in ranks]]
-    lines = [basics.strip(), DERIVED.strip(), *helpers, "", *kernel.head(), *body, "}", ""]
+        helpers += [basics.ring.strip(), *[basics.boxes(rank) for rank in ranks]]
+    lines = [basics.all.strip(), DERIVED.strip(), *helpers, "", *kernel.head(), *body, "}", ""]
     return "\n".join(lines)
 
 
@@ -263,7 +264,8 @@ class _Kernel(CKernel):
         self.ring: UOp | None = None
         self.units: dict[UnitCall, None] = {}
         self.summed: tuple[str, ...] = ()
-        self.uses_units = any(n.op is Op.WGMMA for n in program.uops)
+        units = target.matrix_units if any(n.op is Op.WGMMA for n in program.uops) else None
+        self.units_run_on = units is not None and units.run_on
 
     def head(self) -> list[str]:
         """The line that opens the function, and what stands before it."""
@@ -321,7 +323,7 @@ class _Kernel(CKernel):
         return self.guard
 
     def _barrier(self, node: UOp) -> None:
-        if self.uses_units:
+        if self.units_run_on:
             self.line("stores_seen_by_units();")
         self.line("__syncthreads();")
 
@@ -446,10 +448,11 @@ class _Kernel(CKernel):
             places = [f"{place} + {number} * {size}" for place, size in zip(places, sizes)]
         name = unit_name(unit)
         self.line(f"{name}({', '.join(registers)}, {places[0]} + {group} / 4 * {64 * arg.depth}, {places[1]});")
-        self.line(f"wait_for_units<{arg.pending}>();")
         self.summed = registers
-        if not arg.pending:
-            self._settled()
+        if self.units_run_on:
+            self.line(f"wait_for_units<{arg.pending}>();")
+            if not arg.pending:
+                self._settled()
         self.values[node] = registers
 
     def _across(self, node: UOp) -> None:

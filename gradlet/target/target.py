@@ -9,7 +9,7 @@ from typing import Final, Literal
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.ops.op import Op
-from gradlet.target.matrixcore import WGMMA, MatrixUnits
+from gradlet.target.matrixcore import MMA_80, MMA_89, WGMMA, MatrixUnits
 
 _INTEGERS: Final = frozenset(d for d in dtypes.all() if d.is_int or d.is_bool) | {dtypes.index}
 _CPU_DTYPES: Final = _INTEGERS | {dtypes.float32, dtypes.float64}
@@ -174,7 +174,25 @@ SM_90: Final = replace(
     l1_bytes=256 * 1024, bytes_per_second=4_000_000_000_000,
 )  # fmt: skip
 
-TARGETS: Final[dict[str, Target]] = {t.name: t for t in (AVX512, AVX2, SSE, NEON, WASM, NVPTX, AMDGPU, SM_90)}
+# GPUs whose warps multiply on their own, and whose lanes copy: an A100, an RTX 3090, an RTX 4090.
+SM_80: Final = replace(
+    SM_90, name="sm_80", cpu="sm_80", cores=108, matrix_units=MMA_80, copy_engine=False, shared_bytes=163 * 1024,
+    l1_bytes=192 * 1024, l2_bytes=40 * 1024 * 1024, llc_bytes=40 * 1024 * 1024, bytes_per_second=1_800_000_000_000,
+    flops_per_second=19_000_000_000_000,
+)  # fmt: skip
+SM_86: Final = replace(
+    SM_80, name="sm_86", cpu="sm_86", cores=82, shared_bytes=99 * 1024, l1_bytes=128 * 1024,
+    l2_bytes=6 * 1024 * 1024, llc_bytes=6 * 1024 * 1024, bytes_per_second=850_000_000_000,
+    flops_per_second=35_000_000_000_000,
+)  # fmt: skip
+SM_89: Final = replace(
+    SM_86, name="sm_89", cpu="sm_89", cores=128, matrix_units=MMA_89, l2_bytes=72 * 1024 * 1024,
+    llc_bytes=72 * 1024 * 1024, bytes_per_second=900_000_000_000, flops_per_second=80_000_000_000_000,
+)  # fmt: skip
+
+TARGETS: Final[dict[str, Target]] = {
+    t.name: t for t in (AVX512, AVX2, SSE, NEON, WASM, NVPTX, AMDGPU, SM_80, SM_86, SM_89, SM_90)
+}
 
 
 def by_name(name: str) -> Target:

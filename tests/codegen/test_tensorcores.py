@@ -17,9 +17,9 @@ from gradlet.ops.opt import Opt, OptKind
 from gradlet.optimize import units as products
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import KernelFacts
-from gradlet.render.cuda import render
+from gradlet.render.cuda import render, shared_bytes
 from gradlet.schedule import rowpitch
-from gradlet.target.target import SM_90
+from gradlet.target.target import SM_80, SM_86, SM_89, SM_90, Target
 
 D = "NULL:sm_90"
 LANES = replace(SM_90, copy_engine=False)  # as lanes copy for themselves
@@ -118,6 +118,42 @@ def test_factors_of_8_bits_are_multiplied_128_a_step(
         assert (unit.depth, unit.first_across, unit.second_across) == (128, False, False)
         text = render(found, SM_90)
         assert instruction in text and ("int& d0" in text) == total.is_int
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "total", "instruction"),
+    [
+        (SM_80, dtypes.bfloat16, dtypes.float32, "m16n8k16.row.col.f32.bf16.bf16.f32"),
+        (SM_86, dtypes.float16, dtypes.float32, "m16n8k16.row.col.f32.f16.f16.f32"),
+        (SM_80, dtypes.int8, dtypes.int32, "m16n8k32.row.col.s32.s8.s8.s32"),
+        (SM_89, dtypes.float8_e4m3fn, dtypes.float32, "m16n8k32.row.col.f32.e4m3.e4m3.f32"),
+        (SM_80, dtypes.float32, dtypes.float32, "m16n8k8.row.col.f32.tf32.tf32.f32"),
+    ],
+)
+def test_warps_multiply_what_their_lanes_load(target: Target, dtype: DType, total: DType, instruction: str) -> None:
+    a, b = (Tensor.empty(4096, 4096, device=f"NULL:{target.name}", dtype=dtype) for _ in range(2))
+    with scope(ALLOW_TF32=1):
+        found = lower(kernel(a.matmul(b.T, dtype=total)), target)
+    (unit,) = units(found)
+    assert (unit.rows, unit.columns, unit.depth, unit.pending) == (128, 128, 128 // dtype.itemsize, 0)
+    text = render(found, target)
+    assert instruction in text and "ldmatrix.sync" in text and "cp.async" in text
+    assert "wgmma" not in text and "copy_box" not in text
+    assert shared_bytes(found) <= target.shared_bytes and (found.grid, found.threads) == (1024, 256)
+
+
+def test_products_of_few_blocks_have_smaller_ones_where_warps_multiply() -> None:
+    sizes = []
+    for side in (512, 1024, 2048):
+        a, b = (Tensor.empty(side, side, device="NULL:sm_80", dtype=dtypes.float16) for _ in range(2))
+        (unit,) = units(lower(kernel(a @ b), SM_80))
+        sizes.append((unit.rows, unit.columns))
+    assert sizes == [(64, 64), (128, 64), (128, 128)]
+
+
+def test_float8_needs_units_that_know_it() -> None:
+    a, b = (Tensor.empty(512, 512, device="NULL:sm_86", dtype=dtypes.float8_e4m3fn) for _ in range(2))
+    assert not any(units(lower(call.ast, SM_86)) for call in a.matmul(b.T, dtype="float32").schedule().calls)
 
 
 def test_types_that_are_not_added_up_alike_are_not_multiplied_by_units() -> None:

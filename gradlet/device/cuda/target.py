@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from gradlet.device.cuda.driver import Gpu
-from gradlet.target.matrixcore import WGMMA
+from gradlet.target.matrixcore import MMA_80, MMA_89, WGMMA, MatrixUnits
 from gradlet.target.target import SM_90, Target
 
 # float32 multiply-adds of a multiprocessor a clock; others have half as many.
@@ -17,6 +17,15 @@ EFFICIENCY: Final = (9, 10)  # of a memory's peak is what copies reach
 def capability(gpu: Gpu) -> tuple[int, int]:
     """The compute capability."""
     return gpu.attribute("COMPUTE_CAPABILITY_MAJOR"), gpu.attribute("COMPUTE_CAPABILITY_MINOR")
+
+
+def units_of(major: int, minor: int) -> MatrixUnits | None:
+    """The matrix units of a compute capability."""
+    if major == 9:
+        return WGMMA
+    if (major, minor) >= (8, 9):
+        return MMA_89
+    return MMA_80 if major == 8 else None
 
 
 def gpu_target(gpu: Gpu) -> Target:
@@ -34,6 +43,6 @@ def gpu_target(gpu: Gpu) -> Target:
         flops_per_second=(2 * lanes * cores * clock) or SM_90.flops_per_second, bytes_per_second=memory,
         core_bytes_per_second=memory // max(1, cores // 2), l2_bytes_per_second=2 * memory,
         shared_bytes=gpu.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-        matrix_units=WGMMA if major == 9 else None, copy_engine=major == 9,
+        matrix_units=units_of(major, minor), copy_engine=major == 9,
         max_threads=gpu.attribute("MAX_THREADS_PER_BLOCK"),
     )  # fmt: skip

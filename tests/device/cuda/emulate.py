@@ -25,9 +25,9 @@ from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
 from gradlet.render import cuda
 from gradlet.render.carith import storage_type
-from gradlet.render.cudaunits import UnitCall, unit_name, unit_parameters
+from gradlet.render.cudaunits import UnitCall, UnitText, mma_name, unit_name, unit_parameters
 from gradlet.runtime.device import BACKENDS, Device
-from gradlet.target.target import SM_90
+from gradlet.target.target import SM_90, Target
 
 COMPILER = next((c for c in ("clang++", "clang++-19", "g++") if shutil.which(c)), None)
 
@@ -181,6 +181,49 @@ def multiply(call: UnitCall) -> str:
 }}"""
 
 
+WARPS = r"""
+inline_ u32 rounded(u32 x) { return x; }
+inline_ void load_matrices(u32* x, const char* row) {
+  const u32 me = threadIdx.x, lane = me % 32, warp = me - lane;
+  mailbox[me][0] = (u64)row;
+  pause_(-3);
+  for (int i = 0; i < 4; ++i) memcpy(&x[i], (const char*)mailbox[warp + 8 * i + lane / 4][0] + lane % 4 * 4, 4);
+  pause_(-4);
+}
+inline_ void load_turned(u32* x, const char* row) {
+  const u32 me = threadIdx.x, lane = me % 32, warp = me - lane;
+  mailbox[me][0] = (u64)row;
+  pause_(-5);
+  for (int i = 0; i < 4; ++i)
+    for (int n = 0; n < 2; ++n)
+      memcpy((char*)&x[i] + 2 * n, (const char*)mailbox[warp + 8 * i + lane % 4 * 2 + n][0] + lane / 4 * 2, 2);
+  pause_(-6);
+}
+"""
+
+
+def mma(call: UnitCall) -> str:
+    """What the lanes of a warp compute together."""
+    size, registers = call.first.itemsize, ", ".join(f"{call.register}& d{i}" for i in range(4))
+    return f"""inline_ void {mma_name(call)}({registers}, const u32* x, u32 y0, u32 y1) {{
+  const u32 me = threadIdx.x, lane = me % 32, warp = me - lane;
+  u32* own = (u32*)mailbox[me];
+  for (int i = 0; i < 4; ++i) own[i] = x[i];
+  own[4] = y0;
+  own[5] = y1;
+  pause_(-7);
+  {call.register}* d[] = {{&d0, &d1, &d2, &d3}};
+  for (int i = 0; i < 4; ++i)
+    for (int k = 0; k < {32 // size}; ++k) {{
+      const int byte = k * {size}, part = byte / 16, word = byte % 16 / 4, column = lane % 4 * 2 + i % 2;
+      const char* a = (const char*)&((u32*)mailbox[warp + lane / 4 * 4 + word])[i / 2 + 2 * part] + byte % 4;
+      const char* b = (const char*)&((u32*)mailbox[warp + column * 4 + word])[4 + part] + byte % 4;
+      *d[i] += value_{call.first.name}(a) * value_{call.second.name}(b);
+    }}
+  pause_(-8);
+}}"""
+
+
 RING = r"""
 struct Map { const char* memory; int itemsize, axes; long long sizes[5], strides[5], box[5], apart[5]; };
 static long long ring_words[64][4];  // phase, arrivals and bytes that are left, all arrivals
@@ -304,7 +347,7 @@ extern "C" int run(void** pointers, long long* words, u32 grid, u32 threads) {
 """
 
 
-def source(program: LinearProgram) -> str:
+def source(program: LinearProgram, target: Target = SM_90) -> str:
     """C++ of a kernel with what runs it."""
     pointers = [f"({storage_type(p.dtype)}*)arguments[{i}]" for i, p in enumerate(program.params)]
     numbers = [f"numbers[{i}]" for i in range(len(program.variables))]
@@ -319,7 +362,10 @@ def source(program: LinearProgram) -> str:
     ]  # fmt: skip
     call = f"{program.name}({', '.join(pointers + numbers + maps)})"
     run = RUN.replace("KERNEL", call).replace("ROLES", str(int(bool(maps))))
-    return cuda.render(program, SM_90, BASICS, (UNITS, multiply, RING, boxes)) + run
+    return (
+        cuda.render(program, target, cuda.Basics(BASICS, UnitText(UNITS, multiply, UNITS + WARPS, mma), RING, boxes))
+        + run
+    )
 
 
 @cache
@@ -336,11 +382,13 @@ def _library(text: str) -> Any:
     return ctypes.CDLL(str(library)).run
 
 
-def run_program(program: LinearProgram, arrays: Sequence[np.ndarray], values: Sequence[int] = ()) -> None:
+def run_program(
+    program: LinearProgram, arrays: Sequence[np.ndarray], values: Sequence[int] = (), target: Target = SM_90
+) -> None:
     """Run a kernel on arrays by slot; bfloat16 and floats of 8 bits as their bits."""
     pointers = (ctypes.c_void_p * max(1, len(arrays)))(*[a.ctypes.data for a in arrays])
     numbers = (ctypes.c_longlong * max(1, len(values)))(*values)
-    wrong = _library(source(program))(pointers, numbers, program.grid, program.threads)
+    wrong = _library(source(program, target))(pointers, numbers, program.grid, program.threads)
     assert wrong != 2, "lanes of a block wait forever"
     assert not wrong, "lanes of a block waited at different places"
 
@@ -362,12 +410,12 @@ def memory(program: LinearProgram, slot: int) -> np.ndarray:
 class EmulatedProgram:
     """A kernel of the device EMULATED."""
 
-    def __init__(self, program: LinearProgram) -> None:
-        self.program = program
+    def __init__(self, program: LinearProgram, target: Target) -> None:
+        self.program, self.target = program, target
 
     def __call__(self, buffers: Sequence[Any], values: Sequence[int], wait: bool = False) -> float | None:
         arrays = [np.frombuffer(b.memory(), np.uint8) if b.nbytes else np.zeros(16, np.uint8) for b in buffers]
-        run_program(self.program, arrays, values)
+        run_program(self.program, arrays, values, self.target)
         return 0.0 if wait else None
 
 
@@ -376,14 +424,13 @@ class EmulatedBackend:
 
     interprets = False
     measurable = False
-    name = "EMULATED"
-    target = SM_90
 
-    def __init__(self) -> None:
-        self.allocator = HostAllocator(self.name)
+    def __init__(self, name: str, target: Target) -> None:
+        self.name, self.target = name, target
+        self.allocator = HostAllocator(name)
 
     def render(self, program: Any) -> str:
-        return cuda.render(program, SM_90)
+        return cuda.render(program, self.target)
 
     def assemble(self, text: str, name: str) -> bytes:
         return text.encode()
@@ -392,17 +439,19 @@ class EmulatedBackend:
         return self.assemble(self.render(program), program.name)
 
     def load(self, name: str, code: bytes, program: Any) -> EmulatedProgram:
-        return EmulatedProgram(program)
+        return EmulatedProgram(program, self.target)
 
 
-def register() -> str:
-    """Have the device EMULATED, until `unregister`."""
-    BACKENDS.setdefault("EMULATED", "")
-    Device._opened.setdefault("EMULATED", EmulatedBackend())
-    return "EMULATED"
+def register(target: Target = SM_90) -> str:
+    """Have the device EMULATED, until `unregister`; its name. Targets beside the usual one are devices of their own."""
+    name = "EMULATED" if target is SM_90 else f"EMULATED_{target.name.upper()}"
+    BACKENDS.setdefault(name, "")
+    Device._opened.setdefault(name, EmulatedBackend(name, target))
+    return name
 
 
 def unregister() -> None:
     """Be without the device again."""
-    BACKENDS.pop("EMULATED", None)
-    Device._opened.pop("EMULATED", None)
+    for name in [n for n in BACKENDS if n.startswith("EMULATED")]:
+        BACKENDS.pop(name)
+        Device._opened.pop(name, None)

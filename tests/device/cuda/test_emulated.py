@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from gradlet import Tensor, dtypes
 from gradlet.base.settings import scope
+from gradlet.target.target import SM_80, SM_86, SM_89, SM_90, Target
 from tests.device.cuda import emulate
 from tests.tensor.test_custom_kernel import neighbours, neighbours_of
 
@@ -30,8 +32,8 @@ def numbers(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-def same(function: Callable[..., Any], *arrays: np.ndarray, tolerance: float = 1e-5) -> None:
-    device = emulate.register()
+def same(function: Callable[..., Any], *arrays: np.ndarray, tolerance: float = 1e-5, target: Target = SM_90) -> None:
+    device = emulate.register(target)
     wanted = function(*[Tensor(a, device="CPU") for a in arrays]).numpy()
     found = function(*[Tensor(a, device=device) for a in arrays]).numpy()
     assert found.shape == wanted.shape and found.dtype == wanted.dtype
@@ -81,14 +83,47 @@ BYTES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "e4m3": (_added_in(dtypes.float32, FLOAT8, FLOAT8), [(128, 256), (256, 128)]),
     "e5m2 by e4m3, odd": (_added_in(dtypes.float32, dtypes.float8_e5m2, FLOAT8), [(100, 300), (300, 96)]),
     "u8 by s8, odd": (_added_in(WHOLE, dtypes.uint8, dtypes.int8), [(100, 272), (272, 200)]),
+    "u8 by s8, one block": (_added_in(WHOLE, dtypes.uint8, dtypes.int8), [(40, 160), (160, 64)]),
     "s8, several": (_added_in(WHOLE, dtypes.int8, dtypes.int8), [(2, 65, 144), (2, 144, 72)]),
 }
 
 
-@pytest.mark.parametrize("name", ["u8 by s8, odd", *[pytest.param(n, marks=pytest.mark.slow) for n in BYTES]])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BYTES)
 def test_products_of_8_bits_by_matrix_units(name: str) -> None:
     function, shapes = BYTES[name]
     same(function, *[np.abs(numbers(*s)) if "u8" in name else numbers(*s) for s in shapes], tolerance=1e-5)
+
+
+WARPS: dict[str, tuple[Target, str]] = {
+    "a @ b": (SM_80, "a @ b"), "a.T @ b": (SM_86, "a.T @ b"), "a.T @ b.T": (SM_80, "a.T @ b.T"),
+    "odd": (SM_86, "a @ b.T, odd"), "tail": (SM_80, "several, with a tail"),
+    "one block": (SM_80, "u8 by s8, one block"), "e5m2 by e4m3": (SM_89, "e5m2 by e4m3, odd"),
+    "s8": (SM_80, "s8, several"), "u8 by s8": (SM_86, "u8 by s8, odd"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["one block", *[pytest.param(n, marks=pytest.mark.slow) for n in WARPS]])
+def test_products_by_warps(name: str) -> None:
+    target, which = WARPS[name]
+    function, shapes = {**TENSOR, **BYTES}[which]
+    arrays = [np.abs(numbers(*s)) if "u8" in which else numbers(*s) for s in shapes]
+    same(function, *arrays, tolerance=1e-5 if which in BYTES else 1e-2, target=target)
+
+
+@pytest.mark.slow
+def test_blocks_of_warps_of_all_sizes() -> None:
+    function, _ = TENSOR["a @ b"]
+    with scope(SCHEDULE_CACHE=0):
+        for cores, (rows, columns) in {1: (128, 256), 8: (256, 256), 16: (256, 256)}.items():
+            target = replace(SM_80, cores=cores, name=f"sm_80_{cores}")
+            same(function, numbers(rows, 136), numbers(136, columns), tolerance=1e-2, target=target)
+
+
+@pytest.mark.slow
+def test_float32_by_warps_where_it_is_allowed() -> None:
+    with scope(ALLOW_TF32=1):
+        same(lambda a, b: (a @ b.T).relu(), numbers(100, 136), numbers(200, 136), tolerance=1e-3, target=SM_80)
 
 
 def _channels_last(**how: int) -> Callable[..., Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,13 +14,17 @@ import pytest
 
 from gradlet import Tensor, dtypes
 from gradlet.base.errors import CompilerError, DeviceError
+from gradlet.base.settings import scope
 from gradlet.codegen.pipeline import lower
 from gradlet.device.cuda import driver
 from gradlet.device.cuda.compiler import architecture, compile_cuda
 from gradlet.device.cuda.memory import CudaAllocator, size_class
+from gradlet.device.cuda.target import units_of
+from gradlet.ops.op import Op
 from gradlet.render import cuda
 from gradlet.runtime.device import Device
-from gradlet.target.target import SM_90
+from gradlet.target.matrixcore import FACTORS
+from gradlet.target.target import SM_80, SM_86, SM_89, SM_90, Target
 
 
 def test_a_missing_package_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +189,33 @@ def test_nvrtc_compiles_every_type() -> None:
         for value in ((x.cast(dtype).cast(dtypes.float64)), x.cast(dtype).max(1)):
             program = lower(value.schedule().calls[-1].ast, SM_90)
             assert compile_cuda(cuda.render(program, SM_90), program.name, "sm_90a").startswith(b"\x7fELF")
+
+
+def test_gpus_have_the_units_of_their_capability() -> None:
+    for target in (SM_80, SM_86, SM_89, SM_90):
+        assert units_of(int(target.name[3]), int(target.name[4])) == target.matrix_units
+    assert units_of(7, 5) is None and units_of(12, 0) == SM_89.matrix_units
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [SM_80, SM_86, SM_89, SM_90], ids=lambda t: t.name)
+def test_products_by_matrix_units_are_machine_code(target: Target, tmp_path: Path) -> None:
+    nvcc = shutil.which("nvcc") or pytest.skip("no nvcc")
+    for dtype, factor in FACTORS.items():
+        if target.matrix_units is None or factor.name not in target.matrix_units.factors:
+            continue
+        a, b = (Tensor.empty(4096, 4096, device=f"NULL:{target.name}", dtype=dtype) for _ in range(2))
+        with scope(ALLOW_TF32=1):
+            program = lower(a.matmul(b.T, dtype=factor.total).schedule().calls[-1].ast, target)
+        assert any(n.op is Op.WGMMA for n in program.uops)
+        source = tmp_path / f"{dtype.name}.cu"
+        source.write_text(cuda.render(program, target))
+        command = [nvcc, "-cubin", f"-arch={architecture(int(target.name[3]), int(target.name[4]))}", "-std=c++17"]
+        done = subprocess.run(
+            [*command, "-Xptxas", "-v", str(source), "-o", str(tmp_path / "k.cubin")],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert "0 bytes spill stores" in done.stderr and "C751" not in done.stderr, done.stderr
 
 
 def test_nvrtc_says_where_a_source_is_wrong() -> None:
