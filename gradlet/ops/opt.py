@@ -32,6 +32,7 @@ class OptKind(IntEnum):
     PERSISTENT = 32  # `amount` workgroups walk the blocks of the (parallel) range and of all others
     TILE_ORDER = 33  # `amount` steps of the (parallel) range run beside each other before the next of another one
     EPILOGUE = 34  # what is stored to slot `amount` is gathered near, and stored as whole boxes
+    DEAL = 27  # `amount` parts run through the (ordered) range, each for the rows that are its own
     FAR = 22  # cut into `amount` far segments that are walked together
 
 

@@ -8,11 +8,14 @@ are read more than once stay in registers, where they fit.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Final
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, adds_in_order
+from gradlet.ops.opt import Opt, OptKind
 from gradlet.optimize import blocks, units
+from gradlet.optimize.actions.deal import find_rows
 from gradlet.optimize.analysis import Access, KernelFacts, is_fixed, size_bound
 from gradlet.optimize.plan import Plan
 
@@ -23,6 +26,8 @@ VECTORS: Final = 4  # accesses of a lane in a row, about
 BUSY: Final = 1024  # lanes that keep a multiprocessor busy
 KEPT: Final = 64  # elements of a row that a lane keeps in registers
 COPIES: Final = 4  # accesses that are written out, so that they are under way together
+FEWEST_STEPS: Final = 64  # of an ordered loop that parts are worth
+PARTS: Final = 2  # of such a loop, for a multiprocessor
 MOST_NODES: Final = 1500  # in all copies of a body
 GROUPS: Final = 32  # of lanes that share a reduction across memory, at most
 
@@ -35,11 +40,58 @@ def share(facts: KernelFacts, plan: Plan) -> None:
         return
     shared = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP]
     shared = [r for r in shared if all(r in facts.ranges[s] for s in facts.stores)]
+    if _dealt(facts, plan, shared):
+        return
     rows = _row_ranges(facts, shared)
     if rows:
         _rows(facts, plan, shared, rows)
     elif shared:
         _columns(facts, plan, shared)
+
+
+def _dealt(facts: KernelFacts, plan: Plan, shared: Sequence[UOp]) -> bool:
+    """Parts for an ordered loop that adds to rows of a table (the gradient of an embedding): whether there are any.
+
+    Every part reads all numbers of rows, so that there are as many parts as keep the GPU busy and no more: lanes along
+    rows where these are long, lanes with parts of their own where they are not.
+    """
+    ordered = [r for r in facts.loops if r.arg.kind is AxisKind.ORDERED]
+    if prod(size_bound(r) for r in ordered) < FEWEST_STEPS or not ordered:
+        return False
+    loop = ordered[-1]
+    rows = find_rows(facts, loop)
+    if isinstance(rows, str):
+        return False
+    inner = max(shared, key=lambda r: (_strides_of_one(facts, facts.accesses, r), r.arg.number), default=None)
+    if inner is not None and plan.size(inner) >= plan.target.warp:
+        lanes = _dividing(plan.size(inner), plan.target.max_threads, plan.target.warp)
+        blocks = prod(plan.size(r) for r in shared) // plan.size(inner) * -(-plan.size(inner) // lanes)
+        parts = _power(min(rows.many, PARTS * plan.target.cores // blocks))
+        if parts < 2:
+            return False
+        number = plan.deal(loop, parts)
+        plan.thread(inner, lanes)
+    else:
+        parts = min(_power(rows.many), BLOCK * _up(plan.target.cores))
+        if parts < plan.target.warp:
+            return False
+        number = plan.deal(loop, parts)
+        lanes = min(BLOCK, parts)
+        plan.opts.append(Opt(OptKind.THREAD, number, lanes))
+        if parts == lanes:
+            number = -1
+    if number >= 0:
+        plan.opts.append(Opt(OptKind.PARALLEL, number, 0))
+    for r in shared:
+        if plan.blocks(r) > 1 or not is_fixed(r):
+            plan.parallel(r)
+    return True
+
+
+def _dividing(size: int, most: int, warp: int) -> int:
+    """The most lanes in whole warps that divide a size; where none do, as many as a block usually has."""
+    fitting = [n for n in range(warp, min(most, size) + 1, warp) if size % n == 0]
+    return max(fitting, default=min(BLOCK, _up(size)))
 
 
 def _strides_of_one(facts: KernelFacts, accesses: Sequence[Access], loop: UOp) -> int:

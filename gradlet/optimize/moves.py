@@ -254,6 +254,7 @@ NOT_TRIED: Final[dict[OptKind, str]] = {
     OptKind.ROTATE: "what it needs beside it (rows, tiles in five loops) is chosen by formula",
     OptKind.TENSORIZE: "only GPUs have matrix units, and search measures on the CPU",
     OptKind.THREAD: "only GPUs have workgroups, and search measures on the CPU",
+    OptKind.DEAL: "parts pay where there are many lanes: on GPUs, and search measures on the CPU",
     OptKind.SPECIALIZE: "only GPUs have warps, and search measures on the CPU",
     OptKind.PERSISTENT: "only GPUs have workgroups, and search measures on the CPU",
     OptKind.TILE_ORDER: "only GPUs have workgroups, and search measures on the CPU",

@@ -179,6 +179,12 @@ class Plan:
         self.widths[loop] = lanes
         self._blocks[loop] = size // lanes
 
+    def deal(self, loop: UOp, parts: int) -> int:
+        """Parts that run through an ordered loop, each for rows of its own; the number of their range."""
+        self.opts.append(Opt(OptKind.DEAL, self.number(loop), parts))
+        self._next += 1
+        return self._next - 1
+
     def far(self, loop: UOp, amount: int) -> None:
         """Far segments side by side; `amount` divides what is left of the range."""
         size = self.blocks(loop)

@@ -395,10 +395,23 @@ class Pricer:
     ) -> Verdict:
         fraction = CONTRACTION_FRACTION if contraction else PLAIN_FRACTION
         compute = work * fraction * PICO // self.target.flops_per_second
-        # Lanes share a reduction; anything else is computed by as many as there are results.
-        busy = width if reduces or self.target.warp <= 1 else -(-width // self.target.max_threads)
-        price = self.launch + self.time(compute, traffic, busy)
+        price = self.launch + self.time(compute, traffic, self._busy(width, outer, reads, reduces))
         return Verdict(price, outer, chain, compute, traffic, reads, contraction, width)
+
+    def _busy(self, width: int, outer: Atoms, reads: Mapping[object, tuple[int, Atoms]], reduces: bool) -> int:
+        """How many cores such a kernel keeps busy, if there were enough of them.
+
+        Lanes of a GPU share a reduction along memory. Of one across it every lane of a warp has a result of its own,
+        and anything else is computed by as many lanes as there are results.
+        """
+        target = self.target
+        if target.warp <= 1:
+            return width
+        if not reduces:
+            return -(-width // target.max_threads)
+        largest = max(reads, key=lambda source: reads[source][0], default=None)
+        across = isinstance(largest, UOp) and self.lane_of(largest) in outer
+        return -(-width // target.warp) if across else width
 
     def time(self, compute: int, traffic: int, width: int) -> int:
         """Picoseconds of a kernel without its launch.

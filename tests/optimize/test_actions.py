@@ -60,6 +60,7 @@ def single_opts(sink: UOp) -> Iterator[Opt]:
             if order:
                 yield Opt(OptKind.ACCUMULATE, axis, 2, detail=AccumulateDetail(order))
         yield Opt(OptKind.SCAN, axis, 4 if size % 8 else 8)
+        yield Opt(OptKind.DEAL, axis, 4)
         yield Opt(OptKind.ONLINE, axis, 11 if size == 33 else 5)
         yield Opt(OptKind.ROTATE, axis, 5, detail=RotateDetail(1))
         yield Opt(OptKind.ROTATE, axis, 4, Tail.SHIFT, RotateDetail(1, pad=3))
@@ -321,6 +322,32 @@ def test_refusals_of_scans() -> None:
     with scope(STRICT_FLOAT=1):
         refused(sums, Opt(OptKind.SCAN, 1, 8), "order of the elements")
         apply(kernels.running(Op.MAX, 3, 16, False).sink, [Opt(OptKind.SCAN, 1, 8)], AVX512)
+
+
+@pytest.mark.parametrize("parts", [2, 3, 4, 7])
+def test_dealt_parts_write_rows_of_their_own(parts: int) -> None:
+    kernel = kernels.scatter_add()
+    dealt = apply(kernel.sink, [Opt(OptKind.DEAL, 0, parts), Opt(OptKind.PARALLEL, 2, 0)], AVX512)
+    check_kernel(kernel, dealt)
+    # Of each row's terms all parts but one guard theirs away; only the numbers of rows are read by all.
+    assert {r.arg.kind for r in dealt.toposort() if r.op is Op.RANGE} >= {AxisKind.PARALLEL, AxisKind.ORDERED}
+    assert all(len(n.src[0].src) == 3 for n in dealt.toposort() if n.op is Op.LOAD and n.dtype is dtypes.float32)
+
+
+def test_refusals_of_dealing() -> None:
+    scatter = kernels.scatter_add().sink
+    refused(scatter, Opt(OptKind.DEAL, 0, 1), "at least two parts")
+    refused(scatter, Opt(OptKind.DEAL, 1, 4), "an ordered loop around one store")
+    refused(kernels.ordered_total().sink, Opt(OptKind.DEAL, 0, 4), "rows whose numbers depend on the loop")
+    refused(kernels.running_sum(6, 32).sink, Opt(OptKind.DEAL, 1, 4), "around one store")
+    refused(kernels.recurrence().sink, Opt(OptKind.DEAL, 1, 4), "around one store|carried")
+    for step, other, reason in ((4, 0, "an element in common"), (8, 8, "other elements of what it stores to")):
+        b = kernels.Builder()
+        table, index = b.param(0, 80), b.param(1, 15, dtypes.int32)
+        i, j = b.range(15, AxisKind.ORDERED), b.range(5)
+        at = b.load(index, i).cast(dtypes.index) * step + j
+        b.store(table, at, b.load(table, at + other) + 1)
+        refused(b.sink("rows"), Opt(OptKind.DEAL, 0, 4), reason)
 
 
 def in_reverse(size: int) -> UOp:

@@ -14,7 +14,19 @@ from gradlet.target.target import AVX512, MAX_SCRATCH, NVPTX, SSE, TARGETS, Targ
 
 def test_targets_are_found_by_name() -> None:
     assert by_name("avx512") is AVX512
-    assert list(TARGETS) == ["avx512", "avx2", "sse", "neon", "wasm", "nvptx", "amdgpu", "sm_90"]
+    assert list(TARGETS) == [
+        "avx512",
+        "avx2",
+        "sse",
+        "neon",
+        "wasm",
+        "nvptx",
+        "amdgpu",
+        "sm_80",
+        "sm_86",
+        "sm_89",
+        "sm_90",
+    ]
     with pytest.raises(ArgumentError, match="unknown target 'avx3'; use one of: avx512, avx2"):
         by_name("avx3")
 

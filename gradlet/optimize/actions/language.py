@@ -10,6 +10,7 @@ from gradlet.graph.node import UOp
 from gradlet.ops.op import KernelArg, adds_in_order
 from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.optimize.actions.accumulate import accumulate
+from gradlet.optimize.actions.deal import deal
 from gradlet.optimize.actions.lookup import lookup
 from gradlet.optimize.actions.online import online
 from gradlet.optimize.actions.parallel import parallel
@@ -44,6 +45,7 @@ ACTIONS: Final[dict[OptKind, Action]] = {
     OptKind.ONLINE: online,
     OptKind.ROTATE: rotate,
     OptKind.SCAN: scan,
+    OptKind.DEAL: deal,
     OptKind.REORDER: reorder,
     OptKind.PARALLEL: parallel,
     OptKind.ACCUMULATE: accumulate,

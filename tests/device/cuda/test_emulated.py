@@ -185,6 +185,18 @@ def test_more_kernels(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("table", "width"), [(50, (64,)), (50, (100,)), (1000, ()), (40, (3,)), (20, (5, 40))])
+def test_rows_of_a_table_are_added_up_in_order(table: int, width: tuple[int, ...]) -> None:
+    places, terms = RNG.integers(0, table, 300).astype(np.int32), numbers(300, *width)
+    found = []
+    for device in ("CPU", emulate.register()):
+        weights = Tensor(np.zeros((table, *width), np.float32), device=device)
+        taken = weights[Tensor(places, device=device)] * Tensor(terms, device=device)
+        found.append(taken.sum().gradient(weights)[0].numpy())
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_by_matrix_units(name: str) -> None:
     function, shapes = PRODUCTS[name]
