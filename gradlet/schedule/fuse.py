@@ -62,12 +62,6 @@ class Kernel:
         self._verdict: Verdict | None = None
 
     @property
-    def sources(self) -> dict[UOp, None]:
-        """What it reads from outside."""
-        own = {c.root for c in self.cells}
-        return {r.source: None for c in self.cells for r in c.reads if r.source not in own}
-
-    @property
     def verdict(self) -> Verdict:
         """All that is known of its price; asked for only where the price alone does not do."""
         if self._verdict is None:

@@ -10,11 +10,13 @@ from gradlet.base.dtype import dtypes
 from gradlet.graph.bounds import bounds as graph_bounds
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import Op
+from gradlet.rules.order import depth
 
 INDEX: Final = dtypes.index
 UNBOUNDED: Final = 1 << 62
 ZERO: Final = UOp.const(INDEX, 0)
 
+Shape = tuple[int, ...]
 Index = tuple[UOp, ...]
 Gate = tuple[UOp, ...]  # conjuncts in order of discovery; empty means always
 
@@ -32,7 +34,10 @@ class IndexMath:
     def __init__(self) -> None:
         self._forms: dict[UOp, Form] = {}
         self._bounds: dict[UOp, tuple[int, int]] = {}  # under the gate that is assumed
-        self._bounds_under: dict[Gate, dict[UOp, tuple[int, int]]] = {(): self._bounds}
+        self._reshaped: dict[object, Index] = {}  # likewise
+        self._known_under: dict[Gate, tuple[dict[UOp, tuple[int, int]], dict[object, Index]]] = {
+            (): (self._bounds, self._reshaped)
+        }
         self._order: dict[UOp, int] = {}
         self._pairs: dict[UOp, tuple[UOp, UOp, int]] = {}  # x % d: x, x // d, d
 
@@ -73,12 +78,17 @@ class IndexMath:
         return self.build(terms, constant)
 
     def build(self, terms: dict[UOp, int], constant: int) -> UOp:
-        """The node of a sum: largest factors first, so that equal sums are equal nodes."""
+        """The node of a sum: what the outer loops decide first, so that equal sums are equal nodes.
+
+        Mostly that is the order of the normal form, in which it stays then.
+        """
         terms = self._rejoin({t: f for t, f in terms.items() if f})
         for term in terms:
             self._order.setdefault(term, len(self._order))
         result: UOp | None = None
-        for term, factor in sorted(terms.items(), key=lambda pair: (-abs(pair[1]), self._order[pair[0]])):
+        for term, factor in sorted(
+            terms.items(), key=lambda pair: (depth(pair[0]), -abs(pair[1]), self._order[pair[0]])
+        ):
             scaled = term if factor == 1 else mk(Op.MUL, INDEX, (term, UOp.const(INDEX, factor)), None)
             result = scaled if result is None else mk(Op.ADD, INDEX, (result, scaled), None)
         if result is None:
@@ -110,11 +120,11 @@ class IndexMath:
 
         So a division that only the padding around an image made necessary goes away.
         """
-        found = self._bounds_under.get(gate)
+        found = self._known_under.get(gate)
         if found is None:
-            self._bounds = self._bounds_under[()]
-            found = self._bounds_under[gate] = self._narrowed(gate)
-        self._bounds = found
+            self._bounds = self._known_under[()][0]
+            found = self._known_under[gate] = self._narrowed(gate), {}
+        self._bounds, self._reshaped = found
 
     def _narrowed(self, gate: Gate) -> dict[UOp, tuple[int, int]]:
         """Bounds of the terms that a gate compares with constants."""
@@ -253,8 +263,15 @@ class IndexMath:
             return parts[0][0]
         return self.combine(reversed(parts))
 
-    def reshape(self, idx: Index, new: Sequence[int], old: Sequence[int]) -> Index:
+    def reshape(self, idx: Index, new: Shape, old: Shape) -> Index:
         """The index into shape `old` of the element that shape `new` has at `idx`."""
+        asked = (idx, new, old)
+        found = self._reshaped.get(asked)
+        if found is None:
+            found = self._reshaped[asked] = self._reshape(idx, new, old)
+        return found
+
+    def _reshape(self, idx: Index, new: Shape, old: Shape) -> Index:
         result: list[UOp] = []
         position = 0
         axis = 0

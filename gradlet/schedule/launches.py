@@ -13,7 +13,7 @@ Packs come last: they hide neighbours from each other.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final, Protocol
@@ -26,6 +26,7 @@ from gradlet.schedule.partition import Blocks, Group, Launch, Region, single
 from gradlet.schedule.regions import Plan, Planner, Value
 from gradlet.schedule.repeats import Pair
 from gradlet.schedule.steps import NO_KERNEL, Steps
+from gradlet.schedule.ties import TieFinder
 from gradlet.target.target import Target
 
 # Kernels of one region, and bodies of one launch before packing.
@@ -122,12 +123,12 @@ class LaunchSearch:
             for cell in draft.main[0].cells:
                 self.owner.setdefault(cell.number, []).append(number)
                 self.kernels_of.setdefault(cell.number, []).append(draft.main[0])
+        self.ties = TieFinder(self.steps)
         self.planners: dict[str, Planner] = {}
         self.shapes: dict[object, int] = {}
         self.made: dict[Pair, tuple[int, int, Draft | None]] = {}  # gain, layer of the first, what a merge gives
         self.heap: list[tuple[int, int, int, Pair]] = []
         self.beside: dict[int, list[int]] = {}  # by id of the kernel; kernels live as long as the search
-        self.needed: dict[int, frozenset[object]] = {}  # likewise
         self.formulas: dict[int, tuple[object, ...]] = {}
         for number, draft in self.drafts.items():
             self.register(number, draft)
@@ -173,7 +174,7 @@ class LaunchSearch:
         device = self.device(kernel)
         found = self.planners.get(device)
         if found is None:
-            found = self.planners[device] = Planner(self.search.pricer(device))
+            found = self.planners[device] = Planner(self.search.pricer(device), self.ties)
         return found
 
     def device(self, kernel: Kernel) -> str:
@@ -200,16 +201,14 @@ class LaunchSearch:
         """Makers before users."""
         if len(kernels) == 2:
             first, second = kernels
-            turned = any(c.root in self.needs(first) for c in second.stored)
+            turned = not self.ties.of(second).made.isdisjoint(self.ties.of(first).needs)
             return [second, first] if turned else [first, second]
-        makers: dict[object, int] = {}
-        for position, kernel in enumerate(kernels):
-            for cell in kernel.stored:
-                makers[cell.root] = position
+        all_ties = [self.ties.of(kernel) for kernel in kernels]
+        makers = {root: position for position, ties in enumerate(all_ties) for root in ties.made}
         made = makers.keys()
-        needs: list[set[int]] = []
-        for position, kernel in enumerate(kernels):
-            needs.append({makers[source] for source in self.needs(kernel) & made} - {position})
+        needs = [
+            {makers[source] for source in ties.needs & made} - {position} for position, ties in enumerate(all_ties)
+        ]
         result: list[Kernel] = []
         done: set[int] = set()
         while len(result) < len(kernels):
@@ -218,15 +217,6 @@ class LaunchSearch:
                 done.add(position)
                 result.append(kernels[position])
         return result
-
-    def needs(self, kernel: Kernel) -> frozenset[object]:
-        """What a kernel reads or changes that another one makes."""
-        found = self.needed.get(id(kernel))
-        if found is None:
-            sources: set[object] = {r.source for cell in kernel.cells for r in cell.reads}
-            sources.update([self.steps.versions.get(cell.root) for cell in kernel.cells])
-            found = self.needed[id(kernel)] = frozenset(sources.difference([cell.root for cell in kernel.cells]))
-        return found
 
     # moves
     def propose(self, first: int, second: int) -> None:
@@ -265,7 +255,7 @@ class LaunchSearch:
         """Whether one is a copy of an operand that the other does not read: with its reader it may need no memory."""
         for draft, other in ((a, b), (b, a)):
             alone = len(draft.kernels) == 1 and self.is_staging(draft.main[0])
-            if alone and not self.depends(other.kernels, draft.main):
+            if alone and not self.ties.depends(other.kernels, draft.main):
                 return True
         return False
 
@@ -279,16 +269,16 @@ class LaunchSearch:
 
     def _region(self, a: Draft, b: Draft) -> Draft | None:
         """Both mains as one region; if their copies of operands are in the way, with those as a stage before."""
-        if a.tails and self.depends(b.main, a.tails):
+        if a.tails and self.ties.depends(b.main, a.tails):
             return None
-        if b.staged and self.depends(b.staged, [*a.main, *a.tails]):
+        if b.staged and self.ties.depends(b.staged, [*a.main, *a.tails]):
             return None
-        if any(sum(c.contraction for c in k.cells) > 1 for k in (*a.main, *b.main)):
+        if any(self.ties.of(k).products > 1 for k in (*a.main, *b.main)):
             return None  # its rows have blocks of their own
         main, staged = [*a.main, *b.main], [*a.staged, *b.staged]
         ways = [(main, staged)]
         copies = [k for k in main if self.is_staging(k)]
-        if copies and len(copies) < len(main) and not self.depends(copies, [k for k in main if k not in copies]):
+        if copies and len(copies) < len(main) and not self.ties.depends(copies, [k for k in main if k not in copies]):
             ways.append(([k for k in main if k not in copies], [*staged, *copies]))
         made = [self._planned(kernels, before, [*a.tails, *b.tails]) for kernels, before in ways]
         return min([draft for draft in made if draft is not None], key=lambda draft: draft.price, default=None)
@@ -332,7 +322,7 @@ class LaunchSearch:
         return kernel.verdict.width > 1 and self.alone(kernel) > TAIL_LAUNCHES * launch
 
     def _staging(self, a: Draft, b: Draft) -> Draft | None:
-        if a.plan is not None or a.staged or a.tails or not self.depends(b.main, a.main):
+        if a.plan is not None or a.staged or a.tails or not self.ties.depends(b.main, a.main):
             return None
         kernel = a.main[0]
         target = self.planner(kernel).target
@@ -345,18 +335,6 @@ class LaunchSearch:
         """Whether a kernel only copies an operand into another order, or fills memory that is then changed."""
         cell = kernel.cells[0]
         return len(kernel.cells) == 1 and cell.members == [cell.root] and cell.root.op is Op.CONTIGUOUS
-
-    def depends(self, kernels: Iterable[Kernel], makers: Iterable[Kernel]) -> bool:
-        """Whether one of the kernels reads what one of the others stores, or has to wait for it otherwise."""
-        made = {c.root for k in makers for c in k.stored}
-        members = {m for k in makers for c in k.cells for m in c.members}
-        for kernel in kernels:
-            for cell in kernel.cells:
-                if any(r.source in made for r in cell.reads) or self.steps.versions.get(cell.root) in made:
-                    return True
-                if any(r in members for r in self.steps.before.get(cell.root, ())):
-                    return True
-        return False
 
     def launch(self, draft: Draft) -> int:
         """The price of starting a launch."""
@@ -472,8 +450,11 @@ class LaunchSearch:
 
     def arguments(self, *drafts: Draft) -> int:
         """The buffers that a launch takes, at most."""
-        kernels = [k for d in drafts for k in d.kernels]
-        return len({s for k in kernels for s in k.sources} | {c.root for k in kernels for c in k.stored})
+        found: set[UOp] = set()
+        for ties in [self.ties.of(k) for d in drafts for k in d.kernels]:
+            found.update(ties.outside)
+            found |= ties.made
+        return len(found)
 
     def result(self, drafts: Sequence[Draft]) -> Launch:
         """Some launches as one."""
@@ -498,7 +479,7 @@ class LaunchSearch:
         levels: list[tuple[Kernel, int]] = []
         stages: list[list[Region]] = []
         for kernel in [k for d in drafts for k in d.staged]:
-            mine = max([level + 1 for other, level in levels if self.depends([kernel], [other])], default=0)
+            mine = max([level + 1 for other, level in levels if self.ties.depends([kernel], [other])], default=0)
             levels.append((kernel, mine))
             while len(stages) <= mine:
                 stages.append([])

@@ -74,6 +74,7 @@ class Lowering:
         self.own = own
         self.math = IndexMath()
         self.memo: dict[Request, UOp] = {}
+        self.followed: dict[Request, tuple[Request, Gate]] = {}
         self.params: dict[UOp, UOp] = {}
         self.variables: dict[UOp, UOp] = {}
         self.loops: dict[object, UOp] = {}
@@ -185,6 +186,14 @@ class Lowering:
     # reading
     def follow(self, node: UOp, idx: Index, gate: Gate) -> tuple[Request, Gate]:
         """Walk through movement ops and memory places to where the value comes from; also the guards on the way."""
+        # Whoever reads a value asks again when it is known.
+        asked = (node, idx, gate)
+        found = self.followed.get(asked)
+        if found is None:
+            found = self.followed[asked] = self._follow(node, idx, gate)
+        return found
+
+    def _follow(self, node: UOp, idx: Index, gate: Gate) -> tuple[Request, Gate]:
         inside: Gate = ()
         self.math.assume(gate)
         while True:

@@ -282,16 +282,16 @@ def why_no_staging(search: LaunchSearch, a: Draft, b: Draft) -> Refusal:
     """Why the first launch cannot be a stage before the second."""
     if len(a.kernels) > 1:
         return Refusal("staging", Reason.NOT_FIRST)
-    if not search.depends(b.main, a.main):
+    if not search.ties.depends(b.main, a.main):
         return Refusal("staging", Reason.NOT_READ)
     return Refusal("staging", Reason.NO_COPY)
 
 
 def why_no_region(search: LaunchSearch, a: Draft, b: Draft) -> Refusal:
     """Why the kernels of two launches cannot be one region."""
-    if a.tails and search.depends(b.main, a.tails):
+    if a.tails and search.ties.depends(b.main, a.tails):
         return Refusal("region", Reason.AFTER_TAIL)
-    if b.staged and search.depends(b.staged, [*a.main, *a.tails]):
+    if b.staged and search.ties.depends(b.staged, [*a.main, *a.tails]):
         return Refusal("region", Reason.STAGED_AFTER)
     kernels = search.ordered([*a.main, *b.main])
     return why_no_blocks(search.planner(kernels[0]), kernels, search.values(kernels))
@@ -299,13 +299,9 @@ def why_no_region(search: LaunchSearch, a: Draft, b: Draft) -> Refusal:
 
 def why_no_blocks(planner: Planner, kernels: Sequence[Kernel], values: dict[UOp, Value]) -> Refusal:
     """Why kernels, makers first, cannot run block by block."""
-    sizes: dict[int, int] = {}
-    for kernel in kernels:
-        for cell in kernel.cells:
-            sizes.update(cell.loops)
     shared = planner.shared(kernels)
     if shared:
-        loops = [(a, sizes[a]) for a in planner.nesting(kernels) if a in shared and sizes[a] > 1]
+        loops = [(a, size) for a, size in planner.nesting(kernels).items() if a in shared and size > 1]
         lanes = planner.lanes(kernels)
         scratch = peak([v for v in values.values() if not v.stored], len(kernels))
         cuts = [

@@ -20,6 +20,7 @@ from gradlet.schedule.cells import NOTHING, Atoms, Cell
 from gradlet.schedule.moves import root_of
 from gradlet.schedule.partition import Blocks, Cut
 from gradlet.schedule.price import PICO, Pricer, turned
+from gradlet.schedule.ties import TieFinder
 
 if TYPE_CHECKING:
     from gradlet.schedule.fuse import Kernel
@@ -99,25 +100,22 @@ class _Work(NamedTuple):
 class Planner:
     """Prices regions of one device."""
 
-    def __init__(self, pricer: Pricer) -> None:
+    def __init__(self, pricer: Pricer, ties: TieFinder) -> None:
         self.pricer = pricer
         self.steps = pricer.steps
         self.target = pricer.target
+        self.ties = ties
         self._sides: dict[int, list[tuple[Atoms, int]]] = {}
-        self._aligned: dict[
-            int, tuple[Kernel, dict[UOp, Atoms]]
-        ] = {}  # the kernel is kept so that its id stays its own
+        self._aligned: dict[int, dict[UOp, Atoms]] = {}  # by id of kernels that `ties` keeps
+        self._parallel: dict[int, Atoms] = {}  # likewise
+        self._lanes: dict[int, frozenset[int]] = {}  # by number of the cell
 
     def plan(self, kernels: Sequence[Kernel], values: dict[UOp, Value], shared: Atoms | None = None) -> Plan | None:
         """The cheapest way to run these kernels (makers first) as one region, or None. `shared`: what that one says."""
         shared = self.shared(kernels) if shared is None else shared
         if not shared:
             return None
-        sizes: dict[int, int] = {}
-        for kernel in kernels:
-            for cell in kernel.cells:
-                sizes.update(cell.loops)
-        loops = [(a, sizes[a]) for a in self.nesting(kernels) if a in shared and sizes[a] > 1]
+        loops = [(a, size) for a, size in self.nesting(kernels).items() if a in shared and size > 1]
         lanes = self.lanes(kernels)
         handed_on = peak([v for v in values.values() if not v.stored], len(kernels))
         ways: list[tuple[tuple[Cut, ...], int]] = []
@@ -153,32 +151,42 @@ class Planner:
     # legality
     def shared(self, kernels: Sequence[Kernel]) -> Atoms:
         """The loops that can be cut: parallel in every kernel, every value read, or changed, where it was made."""
-        return NOTHING if self.overwrites_unread(kernels) else self.in_step(kernels, self.parallel(kernels))
+        loops = self.parallel(kernels)
+        return self.in_step(kernels, loops) if loops and not self.overwrites_unread(kernels) else NOTHING
 
     def in_step(self, kernels: Sequence[Kernel], loops: Atoms) -> Atoms:
         """Of some loops those along which every value is read, or changed, where it was made."""
-        made = {c.root for k in kernels for c in k.stored}
-        for kernel in kernels:
-            own = {c.root for c in kernel.cells}
-            for source, atoms in self.aligned(kernel).items():
-                if source in made and source not in own:
-                    loops = loops & atoms
+        all_ties = [self.ties.of(kernel) for kernel in kernels]
+        made = frozenset().union(*[ties.made for ties in all_ties])
+        for ties in all_ties:
+            if not made.isdisjoint(ties.needs):
+                aligned = self.aligned(ties.kernel)
+                for source in made & ties.needs:
+                    loops = loops & aligned.get(source, loops)
         return loops
 
     def parallel(self, kernels: Sequence[Kernel]) -> Atoms:
         """The loops that run in parallel in every kernel."""
-        shared = kernels[0].verdict.outer
-        for kernel in kernels:
-            shared = shared & kernel.verdict.outer - frozenset().union(*[c.sequential | c.twice for c in kernel.cells])
+        first, *others = kernels
+        shared = self._parallel_in(first)
+        for kernel in others:
+            shared = shared & self._parallel_in(kernel)
         return shared
+
+    def _parallel_in(self, kernel: Kernel) -> Atoms:
+        ties = self.ties.of(kernel)
+        found = self._parallel.get(id(kernel))
+        if found is None:
+            found = self._parallel[id(kernel)] = kernel.verdict.outer - ties.one_by_one
+        return found
 
     def overwrites_unread(self, kernels: Sequence[Kernel]) -> bool:
         """Whether one kernel writes over what another one reads: only inside one kernel are the two in step."""
-        made = {m for k in kernels for c in k.cells for m in c.members}
-        for kernel in kernels:
-            for cell in kernel.cells:
-                first = self.steps.before.get(cell.root, ())
-                if any(r in made and not any(r in c.members for c in kernel.cells) for r in first):
+        all_ties = [self.ties.of(kernel) for kernel in kernels]
+        for ties in all_ties:
+            if ties.before:
+                first = ties.before - ties.members
+                if any(not first.isdisjoint(other.members) for other in all_ties):
                     return True
         return False
 
@@ -187,9 +195,9 @@ class Planner:
 
         A step is evaluated where its users need it: it is in step with an output along a loop if every hop between is.
         """
-        found = self._aligned.get(id(kernel))
+        found = self._aligned.get(id(self.ties.of(kernel).kernel))
         if found is not None:
-            return found[1]
+            return found
         axes, reads = self.steps.axes, self.steps.reads
         in_step: dict[UOp, Atoms] = {}
         for cell in kernel.stored:
@@ -212,7 +220,7 @@ class Planner:
                         continue
                     there = here & aligned_atoms(operand, source, step, axes)
                     in_step[source] = in_step.get(source, there) & there
-        self._aligned[id(kernel)] = (kernel, in_step)
+        self._aligned[id(kernel)] = in_step
         return in_step
 
     def values(self, kernels: Sequence[Kernel]) -> dict[UOp, Value]:
@@ -220,9 +228,8 @@ class Planner:
         found: dict[UOp, Value] = {}
         maker: dict[UOp, tuple[int, Cell]] = {}
         for position, kernel in enumerate(kernels):
-            own = {c.root for c in kernel.cells}
-            for source in dict.fromkeys([r.source for c in kernel.cells for r in c.reads]):
-                if source in own or source not in maker:
+            for source in self.ties.of(kernel).outside:
+                if source not in maker:
                     continue
                 first, cell = maker[source]
                 value = found.setdefault(source, Value(source, cell.out_bytes, first, position, 0, False))
@@ -237,15 +244,22 @@ class Planner:
         outputs = [c for k in kernels for c in k.stored]
         most = max(c.out_bytes for c in outputs)
         large = [c for c in outputs if c.out_bytes >= max(SMALL_RESULT, most // 4)]
-        found = {c.lane for c in large if c.lane is not None}
-        for source in filter(None, map(turned, large)):
-            found.update(atom for atom, _ in self.steps.axes.dims(source)[-1])
+        return set().union(*[self._lanes_of(cell) for cell in large])
+
+    def _lanes_of(self, cell: Cell) -> frozenset[int]:
+        found = self._lanes.get(cell.number)
+        if found is None:
+            lanes = set() if cell.lane is None else {cell.lane}
+            source = turned(cell)
+            if source is not None:
+                lanes.update([atom for atom, _ in self.steps.axes.dims(source)[-1]])
+            found = self._lanes[cell.number] = frozenset(lanes)
         return found
 
-    def nesting(self, kernels: Sequence[Kernel]) -> list[int]:
-        """All output loops, in the order of the largest output first."""
+    def nesting(self, kernels: Sequence[Kernel]) -> dict[int, int]:
+        """All output loops with their sizes, in the order of the largest output first."""
         outputs = sorted([c for k in kernels for c in k.stored], key=lambda c: -c.out_bytes)
-        return list(dict.fromkeys([a for c in outputs for a in c.loops if a in c.kept]))
+        return {a: size for c in outputs for a, size in c.loops.items() if a in c.kept}
 
     # price
     def _work(self, kernels: Sequence[Kernel], values: Sequence[Value]) -> _Work:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import AxisKind, Op, RangeArg
+from gradlet.rules.sets import simplify
 from gradlet.schedule.indexing import FALSE, INDEX, IndexMath, condition, join
 
 
@@ -167,3 +168,16 @@ def test_join_keeps_each_condition_once() -> None:
     b = UOp.const(dtypes.index, 1) < loop(0, 6)
     assert join((a,), (b, a)) == (a, b)
     assert join((), (a,)) == (a,)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_sums_of_loops_are_in_normal_form(seed: int) -> None:
+    """Simplifying a lowered kernel then finds nothing to do in its addresses."""
+    rng = random.Random(seed)
+    loops = [loop(number, rng.randint(2, 9)) for number in range(6)]
+    parts = [(one, rng.randint(1, 500)) for one in rng.sample(loops, rng.randint(1, 6))]
+    built = IndexMath().combine(parts, rng.randint(0, 5))
+    assert simplify(built) is built
+    places = {one: rng.randrange(one.src[0].arg) for one in loops}
+    constant = value(built, places) - sum(places[one] * factor for one, factor in parts)
+    assert 0 <= constant <= 5

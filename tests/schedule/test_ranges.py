@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from gradlet import Tensor
 from gradlet.base.dtype import DType, dtypes
 from gradlet.graph.node import UOp, toposort
 from gradlet.graph.spec import check as check_spec
 from gradlet.ops.op import AxisKind, Op, Stage
+from gradlet.schedule.ranges import Lowering
 from tests.schedule.helpers import (
     buffer,
     check,
@@ -141,3 +145,19 @@ def test_a_scatter_runs_for_every_position_also_for_those_that_are_the_same(op: 
     check([scatter(target, some, expand(tensor(2, 1, dtype=dtype), 2, 3), op)])
     check([scatter(other, some, expand(tensor(2, 1, 2, dtype=dtype), 2, 3, 2), op)])
     check([scatter(target, some, tensor(2, 3, dtype=dtype), op)])
+
+
+def test_views_are_followed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step asks for what it reads, and again when that is known."""
+    asked: list[tuple[object, ...]] = []
+    follow = Lowering._follow
+
+    def counted(self: Lowering, *request: Any) -> Any:
+        asked.append((self, *request))
+        return follow(self, *request)
+
+    monkeypatch.setattr(Lowering, "_follow", counted)
+    x, y = Tensor.empty(6, 4), Tensor.empty(4, 6)
+    total = (x.reshape(24) * y.transpose(0, 1).reshape(24)).exp().reshape(4, 6)
+    (total + total.reshape(6, 4).transpose(0, 1)).schedule()
+    assert len(asked) == len(set(asked)) >= 5
