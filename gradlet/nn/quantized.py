@@ -6,10 +6,11 @@ neighbouring lanes of a vector need lies side by side, and a word of 32 bits has
 of its bytes, and those of a second row, for the same columns, in the high halves. So a word of the vector that is read
 once meets two rows, and two of its words at a time are enough.
 
-A product with few rows multiplies the codes with integers: the vector is written block by block as integers of 16 bits
-and a scale, each integer as two signed bytes, and products of bytes are exact. A vector's element is off by at most one
-part in 65000 of the largest one in its block. From three rows on the vectors' integers are multiplied as they are where
-a processor does so, two at once with two codes. Elsewhere more rows meet the expanded matrix, in float32.
+A product multiplies the codes with integers: each vector is written block by block as integers of 16 bits and a scale,
+each integer as two signed bytes, and products of bytes are exact. A vector's element is off by at most one part in
+65000 of the largest one in its block. Where a processor has no dot products of bytes and multiplies integers of 16 bits
+in pairs, three rows and more meet the codes as such integers. Where it has neither, many rows meet the expanded matrix,
+in float32.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from gradlet.ops.movement import operand
 from gradlet.runtime.device import Device
 from gradlet.tensor.tensor import Tensor
 
-# From this many rows on a product expands the matrix: each weight is then used often enough.
+# From this many rows on a product expands the matrix, unless its integers are multiplied faster than floats are.
 EXPAND_ROWS: Final = 16
 NIBBLES: Final = 0x0F0F0F0F
 HALVES: Final = 0x00FF00FF  # of two bytes in words of two integers of 16 bits
@@ -239,7 +240,7 @@ class QuantizedWeight:
         leading = x.shape[:-1]
         count = prod(leading)
         flat = x.cast("float32").reshape(count, columns)
-        if count == 0 or (count >= EXPAND_ROWS and not self._halves(x.device)):
+        if count == 0 or (count >= EXPAND_ROWS and not self._integers_are_fast(x.device)):
             result = flat @ self.dequantize().transpose(0, 1)
         else:
             result = self._by_integers(flat)
@@ -303,9 +304,9 @@ class QuantizedWeight:
         return (part.unsqueeze(2) * inner).reshape(self._tiles, self._blocks, self._sides, self._lanes)
 
     # products
-    def _halves(self, device: str) -> bool:
-        """Whether products of integers of 16 bits are the fastest ones for many rows."""
-        return self._kind.bits < 8 and _multiplies_halves(device)
+    def _integers_are_fast(self, device: str) -> bool:
+        """Whether products of integers are the fastest ones also for many rows."""
+        return self._kind.bits < 8 and (_multiplies_bytes(device) or _multiplies_halves(device))
 
     def _by_integers(self, x: Tensor) -> Tensor:
         rows, count, size = self.shape[0], x.shape[0], self._kind.group
@@ -321,20 +322,20 @@ class QuantizedWeight:
         else:
             codes = self._code_words()
             dots: Any = 0
-            if count >= HALVES_ROWS and self._halves(x.device):
-                unit, words, sums = _as_halves(x)
+            if count >= HALVES_ROWS and _multiplies_halves(x.device):
+                unit, words, less = _as_halves(x)
                 dots = _half_products((codes & HALVES, (codes >> 8) & HALVES), words).sum(3, dtype="int32")
             else:
-                unit, words, sums = _as_integers(x)
+                unit, words, less = _as_integers(x)
                 for part in words:
                     # The upper byte counts 256 times.
                     dots = dots * 256 + _byte_products(codes, part).sum(3, dtype="int32")
             value = dots.cast("float32") * unit
             if self._kind.zero:
-                value = value - sums * self._kind.zero
+                value = value + less * self._kind.zero
             value = value * scale
             if minimum is not None:
-                value = value - sums * minimum
+                value = value + less * minimum
             total = value.sum(2)
         return total.reshape(count, self._tiles * self._sides * self._lanes)[:, :rows]
 
@@ -361,7 +362,7 @@ def _as_integers(x: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
     """A vector [count, 1, blocks, size] as `unit * integer`.
 
     Returns the units [count, 1, blocks, 1, 1], the integers' upper and lower signed bytes as words
-    [count, 1, blocks, words, 1, 1], and the sums of `unit * integer`.
+    [count, 1, blocks, words, 1, 1], and the sums of `unit * integer`, negated.
     """
     count, _, blocks, size = x.shape
     largest = x.abs().max(-1, keepdim=True).maximum(SMALLEST)
@@ -374,7 +375,7 @@ def _as_integers(x: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
         words.append(_words(bytes_.permute(0, 1, 2, 4, 3)).reshape(count, 1, blocks, size // 4, 1, 1).contiguous())
     unit = (largest * (1.0 / LARGEST)).unsqueeze(-1).contiguous()
     sums = whole.sum(-1, keepdim=True, dtype="int32").unsqueeze(-1)
-    return unit, words, (sums.cast("float32") * unit).contiguous()
+    return unit, words, (sums.cast("float32") * -unit).contiguous()
 
 
 def _as_halves(x: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
@@ -386,7 +387,7 @@ def _as_halves(x: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
     words = [((quarters[:, :, :, n] & 0xFFFF) | (quarters[:, :, :, n + 2] << 16)).contiguous() for n in range(2)]
     unit = (largest * (1.0 / LARGEST)).unsqueeze(-1).contiguous()
     sums = whole.sum(-1, keepdim=True, dtype="int32").unsqueeze(-1)
-    return unit, words, (sums.cast("float32") * unit).contiguous()
+    return unit, words, (sums.cast("float32") * -unit).contiguous()
 
 
 def _half_products(codes: Sequence[Tensor], signed: Sequence[Tensor]) -> Tensor:
@@ -397,8 +398,14 @@ def _half_products(codes: Sequence[Tensor], signed: Sequence[Tensor]) -> Tensor:
     return total  # type: ignore[no-any-return]
 
 
+def _multiplies_bytes(device: str) -> bool:
+    """Whether a processor has dot products of bytes."""
+    target = getattr(Device[device], "target", None)
+    return target is not None and target.kind == "cpu" and target.dot8
+
+
 def _multiplies_halves(device: str) -> bool:
-    """Whether a machine multiplies vectors of integers of 16 bits, and has no dot products of bytes."""
+    """Whether a processor multiplies vectors of integers of 16 bits, and has no dot products of bytes."""
     target = getattr(Device[device], "target", None)
     return target is not None and target.triple.startswith("x86_64") and not target.dot8
 

@@ -101,7 +101,7 @@ def test_products(type: str, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("type", ["Q4_0", "Q5_1", "Q4_K"])
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [1, 3, 48])
 def test_codes_are_read_once_for_all_vectors(type: str, count: int) -> None:
     """One kernel goes over the codes: nothing that is made of them waits in memory."""
     raw, matrix = random_blocks(type, 256, 1024)
