@@ -8,7 +8,7 @@ from itertools import count
 from operator import attrgetter
 from threading import Lock
 from typing import Any, Final
-from weakref import ref
+from weakref import _remove_dead_weakref, ref  # type: ignore[attr-defined]
 
 from gradlet.base.dtype import DType, as_scalar, dtypes
 from gradlet.base.errors import ArgumentError, DTypeError
@@ -253,10 +253,9 @@ _tables: Final[list[dict[Any, _Entry]]] = [{} for _ in range(KIND_ZERO)]
 
 def _make_forget(table: dict[Any, _Entry]) -> Any:
     def forget(entry: _Entry) -> None:
-        # The key may already belong to a younger node.
-        key = entry.key
-        if table.get(key) is entry:
-            del table[key]
+        # The key may already belong to a younger node, and another thread may be giving it to one now: the look and
+        # the removal are one step, as in the standard library's WeakValueDictionary, whose helper this is.
+        _remove_dead_weakref(table, entry.key)
 
     return forget
 
@@ -336,12 +335,13 @@ def mk(op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     new = _Entry(node, forget)
     new.key = key
     entry = table.setdefault(key, new)
-    if entry is not new:
+    while entry is not new:
         # Another thread was faster, or the old node died and its callback has yet to run.
         found = entry()
         if found is not None:
             return found  # type: ignore[no-any-return]
-        table[key] = new
+        _remove_dead_weakref(table, key)
+        entry = table.setdefault(key, new)
     return node
 
 

@@ -6,6 +6,7 @@ import copy
 import gc
 import math
 import pickle
+import sys
 import threading
 import weakref
 
@@ -277,3 +278,31 @@ def test_threads_share_one_node():
         thread.join()
     assert len(results) == 4
     assert all(a is b for other in results[1:] for a, b in zip(results[0], other))
+
+
+def test_nodes_die_and_come_back_in_many_threads(monkeypatch):
+    """A node that one thread lets go while another makes it again is removed once, never instead of the new one."""
+    failures: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", failures.append)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    source = variable("comes and goes")
+    doubled: list[tuple[UOp, UOp]] = []
+
+    def churn() -> None:
+        for i in range(1500):
+            node = source * (i % 3 + 5) + 1
+            if node is not (again := source * (i % 3 + 5) + 1):
+                doubled.append((node, again))
+            del node, again
+
+    try:
+        threads = [threading.Thread(target=churn) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not failures
+    assert not doubled
