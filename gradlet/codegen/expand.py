@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import CompilerError
+from gradlet.codegen.drain import FarStore, drained
 from gradlet.codegen.strided import common_gate, near_load, pick, strided_load
 from gradlet.codegen.transpose import Gather, gathered
 from gradlet.graph.node import UOp, mk, toposort
@@ -15,8 +16,10 @@ from gradlet.ops.op import ELEMENTWISE, AxisKind, Op, PrefixArg, ReduceArg, Shuf
 from gradlet.optimize.actions.stream import LINE_BYTES
 from gradlet.optimize.analysis import fills_vectors, kernel_order, make_after, nesting_order, ranges_in
 from gradlet.rules.sets import INDEX_MATH
+from gradlet.target.target import Target
 
 # Members of an enum are slow to reach through their class.
+_REDUCE_BIT: Final = 1 << Op.REDUCE
 _RANGE: Final = Op.RANGE
 _ADD: Final = Op.ADD
 _CONST: Final = Op.CONST
@@ -170,11 +173,11 @@ def balanced(op: Op, values: list[UOp]) -> UOp:
     return values[0]
 
 
-def vectorize(sink: UOp) -> UOp:
+def vectorize(sink: UOp, target: Target) -> UOp:
     """Turn every VECTOR range into lanes: contiguous accesses become vector accesses, others one a lane."""
     order = kernel_order(sink)
     if any(n.op is _RANGE and n.arg.kind is AxisKind.VECTOR for n in order):
-        return _Vectorizer(sink, order).run()
+        return _Vectorizer(sink, order, target).run()
     return sink
 
 
@@ -184,7 +187,7 @@ class _Vectorizer:
     Sums of element numbers are kept as `linear`: an access needs only where its lanes start.
     """
 
-    def __init__(self, sink: UOp, order: list[UOp]) -> None:
+    def __init__(self, sink: UOp, order: list[UOp], target: Target) -> None:
         self.sink, self.order = sink, order
         self.ranges = {**ranges_in(sink), sink: frozenset()}  # its stores have loops apart
         self.new: dict[UOp, UOp] = {}
@@ -194,6 +197,11 @@ class _Vectorizer:
         self.lane_ranges: dict[frozenset[UOp], UOp | None] = {}
         # What stands for vectors that are gathered until all are known: some are columns of the same rows.
         self.gathers: dict[UOp, Gather] = {}
+        # Stores whose lanes are far apart, until all are known. Arrays of a GPU are for what its lanes share.
+        self.far: dict[UOp, FarStore] = {}
+        self.drains = frozenset(sink.src) if target.kind == "cpu" else frozenset()
+        # Of what the kernel reads as well, all is stored when it is computed.
+        self.read = {n.src[0].src[0] for n in order if n.op is _LOAD} if self.drains else set()
 
     def run(self) -> UOp:
         for node in self.order:
@@ -255,11 +263,7 @@ class _Vectorizer:
             src = tuple([self.spread(self._made(s), count) for s in node.src])
             return mk(op, node.dtype.vec(count), src, node.arg)
         if op is _SINK:
-            stores: list[UOp] = []
-            for store in node.src:
-                made = self.new[store]
-                stores.extend(made.src if made.op is _SINK else (made,))
-            return mk(_SINK, node.dtype, tuple(dict.fromkeys(stores)), node.arg)
+            return self._stores(node)
         if op is _REDUCE:
             return self._reduce(node)
         if op is _AFTER:
@@ -423,13 +427,46 @@ class _Vectorizer:
             address = mk(_INDEX, index.dtype, (self.new[index.src[0]], start, *self._gate(index, count)))
             arg = node.arg if fills_vectors(address, count) else None
             return mk(_STORE, node.dtype, (address, self.spread(self._made(value), count)), arg)
-        scattered: list[UOp] = []
         vector = self._made(value)
-        for i in range(count):
-            address = self.lane_copy(index, lane, i)
+        far = self._far_store(node, lane, vector)
+        if far is None:
+            return self._scattered(node, lane, vector)
+        self.far[node] = far
+        return node  # until it is known how many there are
+
+    def _far_store(self, node: UOp, lane: UOp, vector: UOp) -> FarStore | None:
+        """The store of a finished sum whose lanes are equally far apart."""
+        index = node.src[0]
+        param, linear = index.src[0], self.linear.get(index.src[1])
+        if linear is None or len(index.src) > 2 or node not in self.drains or param in self.read:
+            return None
+        if not vector.mask & _REDUCE_BIT or vector.dtype.count == 1 or vector.dtype.is_bool:
+            return None
+        return FarStore(self.new[param], linear.at(0), linear.factor, vector, self.ranges[node] - {lane})
+
+    def _scattered(self, node: UOp, lane: UOp, vector: UOp) -> UOp:
+        """A store for each lane."""
+        scattered: list[UOp] = []
+        for i in range(int(lane.src[0].arg)):
+            address = self.lane_copy(node.src[0], lane, i)
             single = vector if vector.dtype.count == 1 else self._lane_of(vector, i)
             scattered.append(mk(_STORE, node.dtype, (address, single)))
         return mk(_SINK, node.dtype, tuple(scattered))
+
+    def _stores(self, sink: UOp) -> UOp:
+        """The kernel with the stores as they have become."""
+        apart = drained(self.far, sink)
+        stores: list[UOp] = []
+        for store in sink.src:
+            made = self.new[store]
+            if store in apart:
+                made = apart[store]
+            elif store in self.far:
+                lane = self._lane_range(store)
+                assert lane is not None
+                made = self._scattered(store, lane, self.far[store].vector)
+            stores.extend(made.src if made.op is _SINK else (made,))
+        return mk(_SINK, sink.dtype, tuple(dict.fromkeys(stores)), sink.arg)
 
     def _lane_of(self, vector: UOp, i: int) -> UOp:
         gather = self.gathers.get(vector)

@@ -115,7 +115,7 @@ PIPELINE: Final = Pipeline(
         Pass("simplify splits", _simplify, K, K, doc="sums in normal form before there are copies of them"),
         Pass("expand unrolled ranges", plain(expand.unroll), K, K, doc="copies share what they can"),
         Pass("simplify copies", _simplify, K, K, doc="each copy has constants where ranges were"),
-        Pass("vectorise", plain(expand.vectorize), K, K, doc="VECTOR ranges become lanes"),
+        Pass("vectorise", for_target(expand.vectorize), K, K, doc="VECTOR ranges become lanes"),
         Pass("settle guards", plain(memory.settle_guards), K, K, doc="every guarded load has its other value"),
         Pass("transpose in registers", plain(transpose.transpose_in_registers), K, K,
              doc="lanes gathered from rows side by side become columns of loaded rows"),

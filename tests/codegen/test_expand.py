@@ -9,10 +9,12 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.settings import scope
 from gradlet.codegen.expand import unroll, vectorize
 from gradlet.graph.node import UOp
+from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import AxisKind, Op
 from gradlet.ops.opt import Opt, OptKind
+from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import affine
-from gradlet.target.target import AVX512
+from gradlet.target.target import AVX512, SM_90, Target
 from tests.codegen import kernels
 from tests.codegen.check import check_kernel, check_linear
 from tests.passes.test_codegen_passes import scheduled
@@ -79,8 +81,67 @@ def test_lanes_of_an_element_number_that_is_also_a_value() -> None:
     b.store(out, number, b.load(x, number) + number.cast(dtypes.float32))
     data = kernels.random(64)
     kernel = kernels.Kernel(b.sink("numbered"), [kernels.empty(64), data], {0: data + np.arange(64)})
-    made = vectorize(kernel.sink)
+    made = vectorize(kernel.sink, AVX512)
     assert any(n.op is Op.CAST and n.dtype is dtypes.float32.vec(16) for n in made.toposort())
     assert all(e.dtype is dtypes.index for e in elements(made))
     with scope(NOOPT=1):
         check_linear(kernel, AVX512)
+
+
+def product_in_columns(rows: int, columns: int, onto: bool = False, also_last: bool = False) -> kernels.Kernel:
+    """A product that is stored transposed: lanes along columns go `rows` elements apart."""
+    b = kernels.Builder()
+    out, x, y = b.param(0, rows * columns), b.param(1, rows * 5), b.param(2, 5 * columns)
+    i, j, k = b.range(rows), b.range(columns), b.reduce_range(5)
+    total = b.reduce(Op.ADD, b.load(x, i * 5 + k) * b.load(y, k * columns + j), k)
+    b.store(out, j * rows + i, (total + b.load(out, j * rows + i) if onto else total).maximum(0.0))
+    left, right, before = kernels.random(rows, 5), kernels.random(5, columns, seed=1), kernels.random(columns, rows)
+    expected = (left @ right).T + (before if onto else 0)
+    arrays, results = [before.copy(), left, right], {0: np.maximum(expected, 0)}
+    if also_last:
+        b.store(b.param(3, rows * columns), (columns - 1 - j) * rows + i, total * 2)
+        arrays.append(kernels.empty(rows * columns))
+        results[3] = 2 * (left @ right).T[::-1]
+    return kernels.Kernel(b.sink("product_in_columns"), arrays, results)
+
+
+def lowered_in_columns(kernel: kernels.Kernel, rows: int, lanes: int, target: Target = AVX512) -> LinearProgram:
+    return check_linear(
+        kernel, target, scheduled(kernel, Opt(OptKind.UNROLL, 0, rows), Opt(OptKind.VECTORIZE, 1, lanes)).sink
+    )
+
+
+def counts(program: LinearProgram) -> tuple[int, int, int]:
+    """Extractions, stores, and arrays of the core."""
+    ops = [n.op for n in program.uops]
+    return ops.count(Op.EXTRACT), ops.count(Op.STORE), ops.count(Op.LOCAL)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(8, 16), (12, 48), (9, 16)])
+def test_sums_stored_far_apart_go_through_an_array(rows: int, columns: int) -> None:
+    """Each vector is stored once into the array and has one store in the loop over lanes."""
+    program = lowered_in_columns(product_in_columns(rows, columns), rows, 16)
+    assert counts(program) == (0, 2 * rows, 1)
+    assert len({n for n in program.uops if n.op is Op.RANGE}) == (2 if columns == 16 else 3)
+
+
+def test_sums_of_two_outputs_share_an_array() -> None:
+    """Also lanes that go backwards."""
+    program = lowered_in_columns(product_in_columns(6, 32, also_last=True), 6, 16)
+    assert counts(program) == (0, 24, 1)
+
+
+def test_few_sums_stored_far_apart_are_written_out() -> None:
+    assert counts(lowered_in_columns(product_in_columns(7, 16), 7, 16)) == (7 * 16, 7 * 16, 0)
+
+
+def test_sums_onto_what_is_there_are_stored_when_they_are_computed() -> None:
+    assert counts(lowered_in_columns(product_in_columns(8, 16, onto=True), 8, 16))[2] == 0
+
+
+def test_arrays_of_a_gpu_are_not_for_one_lane() -> None:
+    """What lanes share is no place for what each has for itself."""
+    kernel = scheduled(product_in_columns(8, 4), Opt(OptKind.UNROLL, 0, 8), Opt(OptKind.VECTORIZE, 1, 4))
+    made = vectorize(unroll(actions.apply(kernel.sink, kernel.sink.arg.opts, SM_90)), SM_90)
+    assert not any(n.op is Op.LOCAL for n in made.toposort())
+    check_kernel(kernel, made)
