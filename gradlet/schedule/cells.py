@@ -86,6 +86,7 @@ class Cell:
         is_alone: whether it takes nothing else into its kernel than what it reads.
         is_long: whether its reduce has many elements for each result.
         partial: a long reduction of its own kind whose partial results its reduce adds up, if it does.
+        picks: the loops along which an index says where it reads.
     """
 
     number: int
@@ -112,6 +113,7 @@ class Cell:
     is_alone: bool = False
     is_long: bool = False
     partial: UOp | None = None
+    picks: Atoms = NOTHING
 
 
 def make_cells(
@@ -307,6 +309,8 @@ def describe(cell: Cell, steps: Steps, views: Views) -> None:
         atoms = [a for a, _ in axes.loops(step)]
         if len(set(atoms)) < len(atoms):
             twice.update(a for a in atoms if atoms.count(a) > 1)
+        if step.op is Op.GATHER:
+            cell.picks |= frozenset([a for a, _ in axes.loops(step.src[1])])
         inside = cell.sections[step]
         work = _WEIGHT.get(step.op, 1)
         for operand, source in steps.reads[step]:

@@ -37,6 +37,8 @@ class Place(NamedTuple):
 
     Attributes:
         reuses: whether a register tile there computes it once for several of its uses.
+        user: number of the cell whose reduce it is, -1 at an output.
+        summed: the loops of that reduce.
     """
 
     key: tuple[int, Atoms]  # depth of the reduce (0: at an output) and its loops
@@ -44,7 +46,8 @@ class Place(NamedTuple):
     points: int
     contraction: bool
     reuses: bool = False
-    user: int = -1  # number of the cell whose reduce it is, -1 at an output
+    user: int = -1
+    summed: Atoms = NOTHING
 
 
 @dataclass
@@ -139,7 +142,7 @@ class Pricer:
         width = prod([cell.loops[a] for a in cell.kept - cell.sequential])
         traffic = sum(count for count, _ in sources.values()) + cell.out_bytes
         reduces = cell.reduce is not None
-        return self._verdict(work, traffic, width, cell.contraction, cell.kept, (), sources, reduces)
+        return self._verdict(work, traffic, width, cell.contraction, cell.kept, (), sources, reduces, cell.contraction)
 
     def rotated(self, cells: Sequence[Cell], stored: Sequence[Cell]) -> Verdict:
         """The price of two products with a softmax between them that go by blocks of keys."""
@@ -155,7 +158,7 @@ class Pricer:
                 outer &= cell.kept
         width = prod([stored[0].loops[a] for a in outer])
         traffic = sum(count for count, _ in sources.values()) + sum(c.out_bytes for c in stored)
-        return self._verdict(work, traffic, width, True, outer, (), sources, reduces=True)
+        return self._verdict(work, traffic, width, True, outer, (), sources, reduces=True, tiled=True)
 
     def _is_read_in_order(self, cells: Sequence[Cell], inside: Collection[UOp], lane: int | None) -> bool:
         """Whether all that is read of some size lies in memory along the innermost loop of a result: nothing turns."""
@@ -277,9 +280,12 @@ class Pricer:
                 if inside:
                     loops = user.running
                     key = (depth[user.number], loops)
-                    mine[key] = Place(key, loops, user.points, user.contraction, user.reuses, user.number)
+                    summed = loops - user.kept
+                    mine[key] = Place(key, loops, user.points, user.contraction, user.reuses, user.number, summed)
                 else:
                     mine.update(places[user.number])
+            if cell.picks:
+                mine = {key: _picked(cell, place) for key, place in mine.items()}
             misfit = Reason.UNUSED if not mine else None
             if cell.reduce is not None and mine:
                 misfit = self._reduce_misfit(cell, mine, broadcasts)
@@ -369,7 +375,8 @@ class Pricer:
         width = prod([sizes[a] for a in outer])
         contraction = any(c.contraction for c in cells)
         reduces = any(c.reduce is not None for c in cells)
-        return self._verdict(work, traffic, width, contraction, outer, chain, largest, reduces)
+        tiled = contraction and not (any(c.picks for c in cells) and _gathers_lanes(places))
+        return self._verdict(work, traffic, width, contraction, outer, chain, largest, reduces, tiled)
 
     def _evaluations(self, cell: Cell, place: Place, chain: Sequence[Atoms], nest: Sequence[int]) -> int:
         """How often an element-wise cell is computed at one place; it moves out of loops inside all of its own."""
@@ -392,8 +399,9 @@ class Pricer:
         chain: Sequence[Atoms],
         reads: Mapping[object, tuple[int, Atoms]],
         reduces: bool,
+        tiled: bool,
     ) -> Verdict:
-        fraction = CONTRACTION_FRACTION if contraction else PLAIN_FRACTION
+        fraction = CONTRACTION_FRACTION if tiled else PLAIN_FRACTION
         compute = work * fraction * PICO // self.target.flops_per_second
         price = self.launch + self.time(compute, traffic, self._busy(width, outer, reads, reduces))
         return Verdict(price, outer, chain, compute, traffic, reads, contraction, width)
@@ -429,6 +437,16 @@ class Pricer:
         compute = compute * target.cores // used
         # Arithmetic hides behind memory traffic only in part.
         return max(compute, memory) + min(compute, memory) // 2
+
+
+def _picked(cell: Cell, place: Place) -> Place:
+    """The place of a cell that reads where an index says: lanes that find their elements one by one fill no tile."""
+    return place if cell.picks <= place.atoms - place.summed else place._replace(reuses=False)
+
+
+def _gathers_lanes(places: Mapping[int, Mapping[tuple[int, Atoms], Place]]) -> bool:
+    """Whether something of a contraction is read where an index says, lane by lane."""
+    return any(place.contraction and not place.reuses for mine in places.values() for place in mine.values())
 
 
 def _passes(

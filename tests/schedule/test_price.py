@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
 from gradlet.schedule.fuse import Search
 from gradlet.schedule.price import IMPOSSIBLE, Pricer, Verdict
-from tests.schedule.helpers import expand, matmul, reduce, reshape, row, shrink, target_of, tensor, total, write
+from tests.schedule.helpers import (
+    expand,
+    gather,
+    matmul,
+    permute,
+    reduce,
+    reshape,
+    row,
+    shrink,
+    target_of,
+    tensor,
+    total,
+    window,
+    write,
+)
 from tests.schedule.test_fuse import search_of
 
 
@@ -19,6 +34,10 @@ def whole(search: Search) -> Verdict:
 
 def separate(search: Search) -> int:
     return sum(k.verdict.price for k in search.kernels)
+
+
+def transposed(x: UOp) -> UOp:
+    return permute(x, 1, 0)
 
 
 def softmax(rows: int, columns: int) -> Search:
@@ -55,6 +74,26 @@ def test_column_statistics_beside_row_statistics_are_impossible_in_one_nest() ->
 def test_two_contractions_are_impossible() -> None:
     search = search_of([matmul(matmul(tensor(8, 8), tensor(8, 8)), tensor(8, 8))])
     assert whole(search).price == IMPOSSIBLE
+
+
+def test_lanes_that_find_their_elements_one_by_one_fill_no_tile() -> None:
+    """Spectra of a padded signal, whose elements an index picks: once a window and filter is 400 times too often."""
+    signal = gather(tensor(576), tensor(640, dtype=dtypes.int32))
+    windows = window(expand(reshape(signal, 640, 1), 640, 256), 0, 1, 128, 1, 4)
+    search = search_of([matmul(tensor(258, 256), transposed(windows))])
+    for cores in (1, 2, 8):
+        pricer = Pricer(search.steps, replace(target_of("CPU"), cores=cores, flops_per_second=cores * 160 * 10**9))
+        cells, stored, _ = search.joined(search.cells)
+        apart = [pricer.price(k.cells, k.stored).price for k in search.kernels]
+        assert len(apart) == 2 and pricer.price(cells, stored).price > sum(apart)
+
+
+def test_rows_that_an_index_picks_are_as_dear_as_others_in_a_product() -> None:
+    """One look-up a row of a tile serves all of its columns."""
+    picked = search_of([matmul(gather(tensor(1000, 256), tensor(64, dtype=dtypes.int32)), tensor(256, 258))])
+    columns = transposed(gather(tensor(256, 64), tensor(256, dtype=dtypes.int32)))
+    summed = search_of([matmul(columns, tensor(256, 258))])
+    assert whole(picked).price < whole(summed).price
 
 
 def test_a_write_and_who_reads_its_result_are_impossible() -> None:
