@@ -6,10 +6,12 @@ A constant of shape `s` is EXPAND(RESHAPE(CONST)); inside kernels everything has
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import SCALAR_LEAVES, Op, ShapeArg
+
+_REPEATS: Final = frozenset({Op.EXPAND, Op.RESHAPE})
 
 
 def with_shape(value: UOp, shape: tuple[int, ...]) -> UOp:
@@ -37,6 +39,6 @@ def becomes(value: Any) -> Callable[[UOp], UOp]:
 
 def scalar_of(node: UOp) -> UOp | None:
     """The scalar leaf that a node repeats to its shape; None for any other node."""
-    while node.op in (Op.EXPAND, Op.RESHAPE):
+    while node.op in _REPEATS:
         node = node.src[0]
     return node if node.op in SCALAR_LEAVES else None

@@ -19,6 +19,7 @@ from gradlet.schedule.ranges import Loop, RegionError
 
 # Ops whose loops are those of their users.
 _PLAIN: Final = ELEMENTWISE | MOVEMENT
+_WRITES: Final = frozenset({Op.WRITE, Op.SCATTER})
 
 
 class Bodies:
@@ -70,7 +71,7 @@ class _Known:
         """The same body over other leaves."""
         found = list(leaves)
         buffers, variables = ([found[p] for p in positions] for positions in (self.buffers, self.variables))
-        return Lowered(self.made.ast, tuple(buffers), self.made.written, tuple(variables))
+        return self.made._replace(buffers=tuple(buffers), variables=tuple(variables))
 
 
 class _Description:
@@ -101,7 +102,7 @@ class _Description:
             place = places.get(node) if node not in own else None
             if place is not None and place is not node:
                 sources: tuple[UOp, ...] = (place,)
-            elif node.op is Op.WRITE or node.op is Op.SCATTER:
+            elif node.op in _WRITES:
                 sources = operands(node)  # what it overwrites is memory, not a value
             else:
                 sources = node.src

@@ -16,11 +16,13 @@ from typing import NamedTuple
 
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, AxesArg, Op
-from gradlet.schedule.clean import rebuild
+from gradlet.schedule.clean import REDUCES, rebuild
 from gradlet.schedule.moves import reshape
 
 # An operand that is repeated so often is small enough to be read in any order.
 MIN_REPEATS = 16
+_VIEWS = frozenset({Op.RESHAPE, Op.PERMUTE})
+_ASKED = ELEMENTWISE | REDUCES | _VIEWS | {Op.CONTIGUOUS}
 
 
 class Laid(NamedTuple):
@@ -68,9 +70,13 @@ def keep_channels_last(root: UOp, sums: frozenset[UOp]) -> UOp:
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         made = kept(node, src)
-        if made is not None and node in moved.summed:
+        if made is None:
+            return None
+        if node in moved.summed:
             laid.pop(node, None)
             return mk(Op.CONTIGUOUS, made.dtype, (made,), None)
+        if node in laid:
+            laid_by_stored.add(laid[node].stored)
         return made
 
     def kept(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -78,32 +84,22 @@ def keep_channels_last(root: UOp, sums: frozenset[UOp]) -> UOp:
             stored = mk(node.op, node.dtype, src, node.arg)
             laid[node] = Laid(stored, ())
             return stored
-        if node.op in (Op.RESHAPE, Op.PERMUTE) and node.src[0] in laid:
+        if node.op in _VIEWS:
+            if node.src[0] not in laid:
+                return None
             below = laid[node.src[0]]
             made = mk(node.op, node.dtype, src, node.arg)
             laid[node] = Laid(below.stored, (made, *below.steps))
             return made
-        if node.op is Op.CONTIGUOUS:
-            return _same_order(src[0], laid_by_stored)
         if node in moved.exits:
             return _move(node, moved.exits[node], laid, new)
-        if node.op is Op.REDUCE_AXES:
+        if node.op in REDUCES:
             return _pool(node, src, laid)
-        return None
+        return _same_order(src[0], laid_by_stored) if node.op is Op.CONTIGUOUS else None
 
     new: dict[UOp, UOp] = {}
     laid_by_stored: set[UOp] = set()
-
-    def remember(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        made = change(node, src)
-        if made is None:
-            made = node if src == node.src else mk(node.op, node.dtype, src, node.arg)
-        new[node] = made
-        if node in laid:
-            laid_by_stored.add(laid[node].stored)
-        return made
-
-    return rebuild(root, remember)
+    return rebuild(root, change, _ASKED, order, new)
 
 
 class _Clusters:
@@ -226,11 +222,11 @@ def _move(exit_: UOp, cluster: tuple[UOp, list[UOp]], laid: dict[UOp, Laid], new
             if source in inner:
                 src.append(inner[source])
             elif source.op in SCALAR_LEAVES:
-                src.append(new[source])
+                src.append(new.get(source, source))
             elif source in laid and [s.arg for s in laid[source].steps] == [s.arg for s in found.steps]:
                 src.append(laid[source].stored)
             else:
-                src.append(found.back(new[source]))
+                src.append(found.back(new.get(source, source)))
         inner[member] = mk(member.op, member.dtype, tuple(src), member.arg)
     stored = mk(Op.CONTIGUOUS, exit_.dtype, (inner[exit_],), None)
     view = found.view(stored)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
 
 from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp, mk, toposort
@@ -11,33 +12,65 @@ from gradlet.schedule.moves import chain_to, replay, root_of, whole_root_of
 
 # (old node, its new sources) -> new node, or None to keep it with its new sources.
 Change = Callable[[UOp, tuple[UOp, ...]], UOp | None]
+# What most passes ask about.
+REDUCES: Final = frozenset({Op.REDUCE_AXES})
+HAS_REDUCES: Final = 1 << Op.REDUCE_AXES
+# Ops that say on which device they are, and what a graph that reads memory holds of them.
+_PLACED: Final = frozenset({Op.BUFFER, Op.COPY, Op.CUSTOM})
+_MEMORY: Final = 1 << Op.BUFFER | 1 << Op.COPY | 1 << Op.CUSTOM
+_MARKS: Final = frozenset({Op.DETACH, Op.DERIVATIVE, Op.COPY})
+_HAS_MARKS: Final = 1 << Op.DETACH | 1 << Op.DERIVATIVE | 1 << Op.COPY
+_VARIABLES: Final = frozenset({Op.VARIABLE, Op.BIND})
+_HAS_VARIABLES: Final = 1 << Op.VARIABLE | 1 << Op.BIND
+_WRITES: Final = frozenset({Op.WRITE})
+_HAS_WRITES: Final = 1 << Op.WRITE
 
 
 def find_devices(order: Sequence[UOp]) -> dict[UOp, str]:
-    """The device of every node that reads memory; constants have none."""
+    """The device of every node that reads memory; constants have none. `order`: whole graphs, sources first."""
+    placed = {node: node.arg.device for node in order if node.op in _PLACED}
+    names = set(placed.values())
+    if len(names) == 1:
+        (name,) = names
+        return {node: name for node in order if node.mask & _MEMORY}
     devices: dict[UOp, str] = {}
     for node in order:
-        if node.op in (Op.BUFFER, Op.COPY, Op.CUSTOM):
-            devices[node] = node.arg.device
+        if node in placed:
+            devices[node] = placed[node]
             continue
         for source in node.src:
-            found = devices.get(source)
-            if found is not None:
-                devices[node] = found
+            if source in devices:
+                devices[node] = devices[source]
                 break
     return devices
 
 
-def rebuild(root: UOp, change: Change) -> UOp:
-    """The graph with every node given to `change`, sources first."""
-    new: dict[UOp, UOp] = {}  # of what is another node now
+def rebuild(
+    root: UOp,
+    change: Change,
+    ops: Collection[Op],
+    order: Sequence[UOp] | None = None,
+    new: dict[UOp, UOp] | None = None,
+) -> UOp:
+    """The graph with every node of some ops given to `change`, sources first.
+
+    Args:
+        root: the graph.
+        change: says what a node becomes.
+        ops: what it is asked about.
+        order: all nodes, for who has them.
+        new: gets what became of those that are other nodes now.
+    """
+    new = {} if new is None else new
     others, get = new.keys(), new.get
-    for node in toposort((root,)):
+    for node in toposort((root,)) if order is None else order:
         old = node.src
         src = old if others.isdisjoint(old) else tuple([get(s, s) for s in old])
-        changed = change(node, src)
+        changed = change(node, src) if node.op in ops else None
         if changed is None:
-            changed = node if src is old else mk(node.op, node.dtype, src, node.arg)
+            if src is old:
+                continue
+            changed = mk(node.op, node.dtype, src, node.arg)
         if changed is not node:
             new[node] = changed
     return new.get(root, root)
@@ -45,15 +78,15 @@ def rebuild(root: UOp, change: Change) -> UOp:
 
 def drop_marks(root: UOp, devices: Mapping[UOp, str]) -> UOp:
     """DETACH and DERIVATIVE are nothing here; a COPY to where values are already, or of constants, copies nothing."""
+    if not root.mask & _HAS_MARKS:
+        return root
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is Op.DETACH or node.op is Op.DERIVATIVE:
-            return src[0]
-        if node.op is Op.COPY and devices.get(node.src[0]) in (None, node.arg.device):
-            return src[0]
-        return None
+        if node.op is Op.COPY and devices.get(node.src[0]) not in (None, node.arg.device):
+            return None
+        return src[0]
 
-    return rebuild(root, change)
+    return rebuild(root, change, _MARKS)
 
 
 def bind_variables(root: UOp, values: dict[UOp, int], computed: int) -> UOp:
@@ -65,6 +98,8 @@ def bind_variables(root: UOp, values: dict[UOp, int], computed: int) -> UOp:
     Raises:
         ArgumentError: one variable bound to two values.
     """
+    if not root.mask & _HAS_VARIABLES:
+        return root
     for node in toposort(root.src[:computed]):
         if node.op is Op.BIND and node.src[0].arg.low != node.src[0].arg.high:
             note_value(node, values)
@@ -80,7 +115,7 @@ def bind_variables(root: UOp, values: dict[UOp, int], computed: int) -> UOp:
             return mk(Op.VARIABLE, node.dtype, (), VariableArg(f"{arg.name}={value}", arg.low, arg.high))
         return src[0]
 
-    return rebuild(root, change)
+    return rebuild(root, change, _VARIABLES)
 
 
 def note_value(node: UOp, values: dict[UOp, int]) -> None:
@@ -103,11 +138,11 @@ def keep_bases_whole(root: UOp) -> tuple[UOp, list[UOp]]:
     Returns:
         The graph, and the CONTIGUOUS nodes that guard bases which are not memory: they ask for no memory themselves.
     """
+    if not root.mask & _HAS_WRITES:
+        return root, []
     guards: dict[UOp, None] = {}
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is not Op.WRITE:
-            return None
         base, view, value = src
         chain = chain_to(view, base)
         bottom = whole_root_of(base)
@@ -117,7 +152,7 @@ def keep_bases_whole(root: UOp) -> tuple[UOp, list[UOp]]:
         guards[guard] = None
         return mk(Op.WRITE, node.dtype, (guard, replay(chain, guard), value), None)
 
-    return rebuild(root, change), list(guards)
+    return rebuild(root, change, _WRITES), list(guards)
 
 
 def is_whole(node: UOp) -> bool:

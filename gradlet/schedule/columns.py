@@ -14,7 +14,7 @@ from typing import Final
 from gradlet.graph.extents import masked
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op, ReduceAxesArg
-from gradlet.schedule.clean import find_devices, rebuild
+from gradlet.schedule.clean import HAS_REDUCES, REDUCES, find_devices, rebuild
 from gradlet.schedule.moves import reshape, root_of
 from gradlet.target.target import Target
 
@@ -28,8 +28,10 @@ MIN_COLUMNS: Final = 32
 
 def cut_column_sums(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
     """The graph with every long column sum in two steps, on devices where regions can use it."""
+    if not root.mask & HAS_REDUCES:
+        return root
     order = toposort((root,))
-    if not any(_is_column_sum(n) for n in order):
+    if not any(_is_column_sum(n) for n in order if n.op in REDUCES):
         return root
     devices = find_devices(order)
 
@@ -39,7 +41,7 @@ def cut_column_sums(root: UOp, target_of: Callable[[str], Target], default_devic
             return None
         return cut(same)
 
-    return rebuild(root, change)
+    return rebuild(root, change, REDUCES, order)
 
 
 def _pays(node: UOp, target: Target) -> bool:

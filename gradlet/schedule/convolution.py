@@ -28,7 +28,7 @@ from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import ELEMENTWISE, MOVEMENT, AxesArg, Op, PadArg, ReduceAxesArg, ShrinkArg, StrideArg
 from gradlet.schedule.affineviews import AffineView, Place, affine_view
-from gradlet.schedule.clean import find_devices, rebuild
+from gradlet.schedule.clean import HAS_REDUCES, REDUCES, find_devices, rebuild
 from gradlet.schedule.moves import expand_to
 from gradlet.schedule.slidingwindows import Roles, Window, cut_apart, join_windows, reshape, slide
 from gradlet.target.target import Target
@@ -69,13 +69,15 @@ def stage_convolutions(
         sums: gets the sums that are kept in memory with their channels last.
         settled: buffers that are expected to stay as they are: copies of them are made once.
     """
+    if not root.mask & HAS_REDUCES:
+        return root
     order = toposort((root,))
-    if not any(n.op is Op.REDUCE_AXES and n.src[0].op is Op.MUL for n in order):
+    if not any(n.src[0].op is Op.MUL for n in order if n.op in REDUCES):
         return root
     devices = find_devices(order)
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or src[0].op is not Op.MUL or node.arg.limited:
+        if node.arg.op is not Op.ADD or src[0].op is not Op.MUL or node.arg.limited:
             return None
         target = target_of(devices.get(node, default_device))
         if target.kind != "cpu" or not node.dtype.is_float or 0 in src[0].shape:
@@ -88,7 +90,7 @@ def stage_convolutions(
                 sums.add(below)
         return same if staged is None else staged
 
-    return rebuild(root, change)
+    return rebuild(root, change, REDUCES, order)
 
 
 def _staged(node: UOp, target: Target, sums: Collection[UOp], settled: Collection[UOp]) -> UOp | None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import AxesArg, Op, ReduceAxesArg
-from gradlet.schedule.clean import find_devices, rebuild
+from gradlet.schedule.clean import HAS_REDUCES, REDUCES, find_devices, rebuild
 from gradlet.schedule.layout import contracted_last, is_product
 from gradlet.schedule.moves import expand_to, reshape
 from gradlet.target.target import Target
@@ -38,15 +38,17 @@ STRIP: Final = 64
 
 def cut_deep_products(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
     """The graph with every deep product as partial products and their sum, on devices where regions can use it."""
+    if not root.mask & HAS_REDUCES:
+        return root
     order = toposort((root,))
-    if not any(_is_deep(n) for n in order):
+    if not any(_is_deep(n) for n in order if n.op in REDUCES):
         return root
     devices = find_devices(order)
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        same = mk(node.op, node.dtype, src, node.arg)
-        if not _is_deep(same):
+        if not _is_deep(node):
             return None
+        same = mk(node.op, node.dtype, src, node.arg)
         target = target_of(devices.get(node, default_device))
         turned = same if is_product(same) else contracted_last(same)
         if target.scratch_bytes == 0 or turned is None or not is_product(turned):
@@ -54,11 +56,11 @@ def cut_deep_products(root: UOp, target_of: Callable[[str], Target], default_dev
         made = _cut(turned, target)
         return None if made is None else reshape(made, same.shape)
 
-    return rebuild(root, change)
+    return rebuild(root, change, REDUCES, order)
 
 
 def _is_deep(node: UOp) -> bool:
-    if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or node.src[0].op is not Op.MUL:
+    if node.arg.op is not Op.ADD or node.src[0].op is not Op.MUL:
         return False
     depth: int = prod(node.src[0].shape[axis] for axis in node.arg.axes)
     return depth >= MIN_DEPTH

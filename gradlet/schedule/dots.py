@@ -29,11 +29,14 @@ BYTE: Final = 255
 HALF: Final = 65535
 _HALF_SIGNS: Final = 0x80008000
 SHORT_SUM: Final = 8  # words of a block at most: its sum is straight code
+_SHIFTS: Final = 1 << Op.SHR
 _WORDS: Final = (dtypes.int32, dtypes.uint32)
 
 
 def form_dots(sink: UOp) -> UOp:
     """Replace every sum that has all four byte products of two words in it."""
+    if not sink.mask & _SHIFTS:
+        return sink
     order = toposort((sink,))
     if not any(n.op is Op.SHR and n.dtype is dtypes.int32 for n in order):
         return sink

@@ -294,6 +294,8 @@ class Emitter:
 
     def unsafe(self, lowered: Lowered) -> list[int]:
         """`unsafe_slots` of a body; asked once for equal bodies."""
+        if not lowered.reads_written:
+            return []
         found = self._unsafe.get(lowered.ast)
         if found is None:
             found = self._unsafe[lowered.ast] = unsafe_slots(lowered)

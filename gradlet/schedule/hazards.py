@@ -28,6 +28,11 @@ from gradlet.schedule.moves import (
 )
 from gradlet.schedule.overwrites import MOST_VERSIONS, read_box, scatter_of, shorten
 
+# Ops not all of whose sources are values.
+_OTHERS: Final = frozenset({Op.WRITE, Op.SCATTER, Op.REDUCE_AXES})
+_WRITE: Final = Op.WRITE
+_WRITES: Final = frozenset({Op.WRITE, Op.SCATTER})
+_NO_STEPS: Final = MOVEMENT | SCALAR_LEAVES | {Op.BUFFER}
 _WRITING: Final = 1 << Op.WRITE | 1 << Op.SCATTER
 # A write of at most this part of a version is undone for readers that come after it, rather than kept out of place.
 UNDONE_PART: Final = 4
@@ -65,13 +70,13 @@ class Effects:
 
 def operands(node: UOp) -> tuple[UOp, ...]:
     """What an op reads as values; the base of a write is memory, not a value."""
+    if node.op not in _OTHERS:
+        return node.src
     if node.op is Op.WRITE:
         return (node.src[2],)
     if node.op is Op.SCATTER:
         return node.src[1:]
-    if node.op is Op.REDUCE_AXES:
-        return node.src[:1]  # the sizes are numbers of the kernel
-    return node.src
+    return node.src[:1]  # the sizes are numbers of the kernel
 
 
 @dataclass
@@ -127,7 +132,7 @@ def place_writes(
         asked: the roots, the other graphs and all writes in them as they were before they were simplified, each with
             what it became. Only by these names do others know what a schedule computes.
     """
-    known = [n for n in toposort(roots) if n.op is Op.WRITE]
+    known = [n for n in toposort(roots) if n.op is _WRITE]
     if asked is None:
         asked = [(n, n) for n in (*roots, *live, *known)]
     graphs = list(dict.fromkeys([*roots, *live, *known]))
@@ -182,9 +187,9 @@ def held_nodes(
         return held, []
     if order is None:
         order = toposort(roots)
-    held.buffers = {n for n in order if n.op is Op.BUFFER}
+    held.buffers = {n for n in order if not n.src and n.op is Op.BUFFER}
     known = set(roots)
-    known.update(n for n in order if n.op is Op.WRITE and (runs is None or n in runs))
+    known.update(n for n in order if n.op is _WRITE and (runs is None or n in runs))
     found: list[UOp] = []
     for node in live:
         if node not in held.nodes:
@@ -203,7 +208,7 @@ def held_nodes(
     # A result is a view: what it shows may not change either, and others may know that write under another view.
     reached = {root_of(n) for n in found if n in known}
     wanted = set(roots)
-    extra = [n for n in order if n.op is Op.WRITE and n in reached and n not in wanted]
+    extra = [n for n in order if n.op is _WRITE and n in reached and n not in wanted]
     held.nodes |= reached
     for root in roots:
         held.nodes.add(root)
@@ -234,36 +239,42 @@ class _Attempt:
     below: dict[UOp, tuple[UOp, bool]] = field(default_factory=dict)  # the memory of a version, and whether renumbered
     olds: dict[UOp, list[UOp]] = field(default_factory=dict)  # new op -> the old nodes it stands for
     held_new: set[UOp] = field(default_factory=set)  # what the held nodes became
-    origins: dict[UOp, list[UOp]] = field(default_factory=dict)  # new step -> the old nodes it stands for
 
     def run(self) -> UOp | None:
         """Rewrite; returns the old node of a write that cannot be in place, None when all is well."""
         order = toposort(self.wanted)
         self.old_nodes = set(order)
-        self.chained = {whole_root_of(n.src[0]) for n in order if n.op is Op.WRITE}
+        self.chained = {whole_root_of(n.src[0]) for n in order if n.op is _WRITE}
         self.scatter_targets = _scatters_in_place(order)
         undone: dict[UOp, list[UOp]] = {}
         for writer, readers in self.late.items():
             for reader in readers:
                 undone.setdefault(reader, []).append(writer)
-        new = self.new
+        new, held = self.new, self.held.nodes
+        changed: set[UOp] = set()
         for node in order:
-            src = tuple([new[s] for s in node.src])
+            old = node.src
+            src = old if changed.isdisjoint(old) else tuple([new[s] for s in old])
             for writer in undone.get(node, ()):
                 src = tuple([self.undo(s, writer) for s in src])
-            if node.op is Op.WRITE:
-                new[node] = self.write(node, src)
-            elif node.op is Op.SCATTER:
-                new[node] = self.scatter(node, src)
-            elif src != node.src:
-                new[node] = mk(node.op, node.dtype, src, node.arg)
+            if node.op in _WRITES:
+                made = self.write(node, src) if node.op is _WRITE else self.scatter(node, src)
             else:
-                new[node] = node
-            if node in self.held.nodes:
-                self.held_new.add(new[node])
-            if node.op not in MOVEMENT:
-                self.origins.setdefault(root_of(new[node]), []).append(node)
+                made = node if src is old else mk(node.op, node.dtype, src, node.arg)
+            new[node] = made
+            if made is not node:
+                changed.add(node)
+            if node in held:
+                self.held_new.add(made)
         return self.find_cycle()
+
+    def origins(self) -> dict[UOp, list[UOp]]:
+        """The old nodes that each new step stands for."""
+        found: dict[UOp, list[UOp]] = {}
+        for old, new in self.new.items():
+            if old.op not in MOVEMENT:
+                found.setdefault(root_of(new), []).append(old)
+        return found
 
     def undo(self, operand: UOp, writer: UOp) -> UOp:
         """An operand that shows the version before an in-place write, from the version after it and what was saved."""
@@ -287,8 +298,9 @@ class _Attempt:
             if not below.isdisjoint(node.src):
                 below.add(node)
         late = [r for r in self.before[op] if r in below]
-        found = [old for r in late for old in self.origins.get(r, ())]
-        return found if all(r in self.origins for r in late) else []
+        origins = self.origins()
+        found = [old for r in late for old in origins.get(r, ())]
+        return found if all(r in origins for r in late) else []
 
     def may_overwrite(self, version: UOp, box: Box) -> bool:
         """Whether nobody outside this schedule needs a box of the version, and no other write took the version."""
@@ -406,6 +418,8 @@ class _Attempt:
     # order
     def find_cycle(self) -> UOp | None:
         """Collect the readers of every overwritten version; returns a write that cannot come after all of them."""
+        if not self.versions:
+            return None
         order = [n for n in toposort([self.new[w] for w in self.wanted]) if _is_step(n)]
         present = set(order)
         readers: dict[UOp, list[UOp]] = {}
@@ -440,8 +454,8 @@ class _Attempt:
                 writer = first_to_meet([box_of(result, version)], version, writer_of, known)
                 if writer is not None:
                     return self.culprit(writer)
-        if not self.before:
-            return None
+        if not self.places and not any(self.before.values()):
+            return None  # each comes after the version that it is made of, and after nothing else
         for op, first in self.before.items():
             needs[op] = [*needs[op], *first]
         rest = unordered(order, needs)
@@ -518,7 +532,7 @@ def unordered(order: Sequence[UOp], needs: dict[UOp, list[UOp]]) -> list[UOp]:
 
 def _is_step(node: UOp) -> bool:
     """Whether a node does work of its own: neither a leaf nor a movement."""
-    return node.op not in MOVEMENT and node.op not in SCALAR_LEAVES and node.op is not Op.BUFFER
+    return node.op not in _NO_STEPS
 
 
 def _computes(node: UOp) -> bool:
@@ -535,7 +549,7 @@ def _scatters_in_place(order: Sequence[UOp]) -> dict[UOp, UOp]:
     """SCATTERs whose result a WRITE stores over all of their own target, with that WRITE."""
     found: dict[UOp, UOp] = {}
     for node in order:
-        if node.op is Op.WRITE:
+        if node.op is _WRITE:
             scatter = scatter_of(node)
             if scatter is not None and whole_root_of(scatter.src[0]) is whole_root_of(node.src[0]):
                 found[scatter] = node

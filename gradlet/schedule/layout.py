@@ -16,7 +16,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.graph.extents import size_form
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import MOVEMENT, AxesArg, Op, PadArg, ReduceAxesArg, ShapeArg, ShrinkArg
-from gradlet.schedule.clean import find_devices, rebuild
+from gradlet.schedule.clean import HAS_REDUCES, REDUCES, find_devices, rebuild
 from gradlet.schedule.moves import reshape
 from gradlet.target.panels import MIN_DEPTH, MIN_ROWS, MIN_VECTORS, room
 from gradlet.target.target import Target
@@ -24,14 +24,16 @@ from gradlet.target.target import Target
 
 def lay_out_operands(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
     """The graph with the factors of large matrix products copied where their order in memory is a bad one."""
+    if not root.mask & HAS_REDUCES:
+        return root
     order = toposort((root,))
-    if not any(n.op is Op.REDUCE_AXES and n.src[0].op in (Op.MUL, Op.ADD) for n in order):
+    if not any(n.src[0].op in (Op.MUL, Op.ADD) for n in order if n.op in REDUCES):
         return root
     devices = find_devices(order)
     chained = _chained(order)
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is not Op.REDUCE_AXES or src[0].op not in (Op.MUL, Op.ADD):
+        if src[0].op not in (Op.MUL, Op.ADD):
             return None
         target = target_of(devices.get(node, default_device))
         if target.kind != "cpu":
@@ -45,7 +47,7 @@ def lay_out_operands(root: UOp, target_of: Callable[[str], Target], default_devi
         laid = _lay_out(turned, target, node in chained)
         return same if laid is turned else reshape(laid, same.shape)
 
-    return rebuild(root, change)
+    return rebuild(root, change, REDUCES, order)
 
 
 def _chained(order: Sequence[UOp]) -> set[UOp]:
@@ -53,18 +55,14 @@ def _chained(order: Sequence[UOp]) -> set[UOp]:
 
     Such run block by block along rows where that saves memory traffic: then copies are made once, for all blocks.
     """
-    above: set[UOp] = set()  # what is computed from a reduction
     found: set[UOp] = set()
-    for node in order:
-        if not above.isdisjoint(node.src) or any(s.op is Op.REDUCE_AXES for s in node.src):
-            above.add(node)
-            if node.op is Op.REDUCE_AXES:
-                found.add(node)
     below: set[UOp] = set()  # what a reduction is computed from
     for node in reversed(order):
-        if node in below and node.op is Op.REDUCE_AXES:
-            found.add(node)
-        if node in below or node.op is Op.REDUCE_AXES:
+        if node.op in REDUCES:
+            if node in below or any(source.mask & HAS_REDUCES for source in node.src):
+                found.add(node)
+            below.update(node.src)
+        elif node in below:
             below.update(node.src)
     return found
 

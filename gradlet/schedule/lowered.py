@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gradlet.graph.bounds import bounds
 from gradlet.graph.node import UOp, mk, substitute, toposort
 from gradlet.ops.op import AxisKind, KernelArg, Op, ParamArg, RangeArg, VariableArg
 from gradlet.schedule.indexing import INDEX
 
+_LOAD: Final = Op.LOAD
+
 
 class Lowered(NamedTuple):
-    """One kernel: its SINK, the BUFFER nodes by slot, the slots it stores to, the original VARIABLE nodes in order."""
+    """One kernel.
+
+    Attributes:
+        ast: its SINK.
+        buffers: the BUFFER nodes by slot.
+        written: the slots it stores to.
+        variables: the original VARIABLE nodes in order.
+        reads_written: whether it may load from memory that it stores to.
+    """
 
     ast: UOp
     buffers: tuple[UOp, ...]
     written: tuple[int, ...]
     variables: tuple[UOp, ...]
+    reads_written: bool = True
 
 
 def finish(sink: UOp, buffers: list[UOp], variables: list[UOp], last: Collection[int] = ()) -> Lowered:
@@ -25,10 +36,18 @@ def finish(sink: UOp, buffers: list[UOp], variables: list[UOp], last: Collection
 
     Ranges whose number is in `last` come after all others.
     """
-    order = toposort((sink,))
-    params = sorted((n for n in order if n.op is Op.PARAM), key=lambda n: n.arg.slot)
-    ranges = sorted((n for n in order if n.op is Op.RANGE), key=lambda n: (n.arg.number in last, n.arg.number))
-    names = sorted((n for n in order if n.op is Op.VARIABLE), key=lambda n: int(n.arg.name[1:]))
+    found: dict[Op, list[UOp]] = {Op.PARAM: [], Op.RANGE: [], Op.VARIABLE: []}
+    loaded: set[UOp] = set()
+    for node in toposort((sink,)):
+        if node.op in found:
+            found[node.op].append(node)
+        elif node.op is _LOAD:
+            loaded.add(node.src[0].src[0])
+    stored = {s.src[0].src[0] for s in sink.src}
+    params, ranges, names = found.values()
+    params.sort(key=lambda n: n.arg.slot)
+    ranges.sort(key=lambda n: (n.arg.number in last, n.arg.number))
+    names.sort(key=lambda n: int(n.arg.name[1:]))
     new: dict[UOp, UOp] = {}
     for slot, param in enumerate(params):
         if param.arg.slot != slot:
@@ -49,6 +68,7 @@ def finish(sink: UOp, buffers: list[UOp], variables: list[UOp], last: Collection
         tuple([buffers[p.arg.slot] for p in params]),
         written,
         tuple([variables[int(n.arg.name[1:])] for n in names]),
+        reads_written=not loaded.isdisjoint(stored),
     )
 
 

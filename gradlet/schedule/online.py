@@ -15,7 +15,7 @@ from typing import Final
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op
 from gradlet.schedule.blockcut import BlockCut
-from gradlet.schedule.clean import find_devices
+from gradlet.schedule.clean import HAS_REDUCES, REDUCES, find_devices
 from gradlet.schedule.separate import Separation
 from gradlet.target.target import Target
 
@@ -38,14 +38,16 @@ Key = tuple[tuple[int, ...], tuple[int, ...], str]
 
 def go_online(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
     """The graph with every long chain of reductions over the same axes as blocks and their combination."""
+    if not root.mask & HAS_REDUCES:
+        return root
     order = toposort((root,))
-    if not any(_is_long(n) for n in order):
+    long = [n for n in order if n.op in REDUCES and _is_long(n)]
+    if not long:
         return root
     devices = find_devices(order)
     groups: dict[Key, list[UOp]] = {}
-    for node in order:
-        if _is_long(node):
-            groups.setdefault((node.src[0].shape, node.arg.axes, devices.get(node, default_device)), []).append(node)
+    for node in long:
+        groups.setdefault((node.src[0].shape, node.arg.axes, devices.get(node, default_device)), []).append(node)
     made: dict[UOp, UOp] = {}
     for (shape, axes, device), members in groups.items():
         if len(members) > 1:
@@ -56,7 +58,7 @@ def go_online(root: UOp, target_of: Callable[[str], Target], default_device: str
 
 
 def _is_long(node: UOp) -> bool:
-    if node.op is not Op.REDUCE_AXES or node.arg.op not in _OPS or node.arg.limited or 0 in node.src[0].shape:
+    if node.arg.op not in _OPS or node.arg.limited or 0 in node.src[0].shape:
         return False
     return prod(node.src[0].shape) >= prod(node.shape) * MIN_REDUCED
 
@@ -102,8 +104,9 @@ def combinations(order: Sequence[UOp], members: Sequence[UOp], cut: BlockCut) ->
     mine = set(members)
     level: dict[UOp, int] = {}
     chains: list[tuple[Separation, dict[UOp, UOp], list[UOp]]] = []
+    known = level.keys()
     for node in order:
-        below = max([level.get(s, -1) for s in node.src], default=-1)
+        below = -1 if known.isdisjoint(node.src) else max([level.get(s, -1) for s in node.src])
         if node not in mine:
             if below >= 0:
                 level[node] = below

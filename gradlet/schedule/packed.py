@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import MOVEMENT, AxesArg, Op, PadArg, ReduceAxesArg, ShrinkArg
-from gradlet.schedule.clean import find_devices, rebuild
+from gradlet.schedule.clean import REDUCES, find_devices, rebuild
 from gradlet.schedule.layout import contracted_last, in_strips, strip_columns
 from gradlet.schedule.moves import expand_to, replay, reshape
 from gradlet.target.target import Target
@@ -27,6 +27,7 @@ from gradlet.target.target import Target
 MIN_USES: Final = 16
 # Multiply-adds of a product below which two more kernels cost more than they save.
 MIN_WORK: Final = 1 << 18
+_NEEDED: Final = 1 << Op.REDUCE_AXES | 1 << Op.CAST
 _TOTALS: Final = (dtypes.int32, dtypes.uint32)
 _BYTES: Final = (dtypes.int8, dtypes.uint8)
 _NARROW: Final = (*_BYTES, dtypes.int16)
@@ -42,6 +43,8 @@ class _Factor(NamedTuple):
 
 def pack_products(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
     """The graph with large products of narrow integers as dots of words, on machines that have them."""
+    if root.mask & _NEEDED != _NEEDED:
+        return root
     order = toposort((root,))
     if not any(n.op is Op.CAST and n.dtype in _TOTALS and n.src[0].dtype in _NARROW for n in order):
         return root
@@ -49,7 +52,7 @@ def pack_products(root: UOp, target_of: Callable[[str], Target], default_device:
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         same = mk(node.op, node.dtype, src, node.arg)
-        if node.op is not Op.REDUCE_AXES or node.dtype not in _TOTALS or node.arg.op is not Op.ADD:
+        if node.dtype not in _TOTALS or node.arg.op is not Op.ADD:
             return None
         product = src[0]
         if product.op is not Op.MUL or node.arg.limited or prod(product.shape) < MIN_WORK:
@@ -62,7 +65,7 @@ def pack_products(root: UOp, target_of: Callable[[str], Target], default_device:
         made = None if turned is None else _packed(turned.src[0], target)
         return None if made is None else reshape(made, same.shape).cast(node.dtype)
 
-    return rebuild(root, change)
+    return rebuild(root, change, REDUCES, order)
 
 
 def multiplies_halves(target: Target) -> bool:

@@ -31,7 +31,7 @@ from gradlet.ops.op import (
     ShapeArg,
     ShrinkArg,
 )
-from gradlet.schedule.clean import rebuild
+from gradlet.schedule.clean import REDUCES, rebuild
 from gradlet.schedule.moves import replay, reshape
 
 # How many nodes below one are looked at; deeper expressions are taken as unknown.
@@ -40,7 +40,8 @@ DEPTH: Final = 24
 MOST_STEPS: Final = 16
 # For fewer positions a matrix product is as fast as adding one by one.
 MANY_POSITIONS: Final = 64
-_NEEDED: Final = 1 << Op.REDUCE_AXES | 1 << Op.CMPEQ
+_TESTS: Final = 1 << Op.CMPEQ
+_NEEDED: Final = 1 << Op.REDUCE_AXES | _TESTS
 # Movement that a test goes through unchanged: the others make elements that the test does not have.
 _PLAIN: Final = MOVEMENT - {Op.PAD, Op.WINDOW, Op.UNWINDOW}
 
@@ -68,19 +69,20 @@ class Line(NamedTuple):
 
 def pick_selected(root: UOp) -> UOp:
     """The graph with every sum that selects as a read."""
-    if root.mask & _NEEDED != _NEEDED or not any(_is_counter(n) for n in toposort((root,)) if n.op is Op.BUFFER):
+    if root.mask & _NEEDED != _NEEDED:
+        return root
+    order = toposort((root,))
+    if not any(_is_counter(n) for n in order if not n.src):
         return root
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or node.arg.limited:
-            return None
-        if not src[0].mask & 1 << Op.CMPEQ:
+        if node.arg.op is not Op.ADD or node.arg.limited or not src[0].mask & _TESTS:
             return None
         same = mk(node.op, node.dtype, src, node.arg)
         found = find_selection(src[0], node.arg.axes)
         return read_selected(same, found) if found is not None else add_selected(same)
 
-    return rebuild(root, change)
+    return rebuild(root, change, REDUCES, order)
 
 
 def _is_counter(node: UOp) -> bool:

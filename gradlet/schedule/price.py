@@ -18,6 +18,7 @@ from gradlet.target.target import Target
 # For every cell, by its number, who reads it, and whether inside a reduce.
 Users = dict[int, list[tuple[Cell, bool]]]
 IMPOSSIBLE: Final = 1 << 80
+_SCAN: Final = Op.SCAN
 PICO: Final = 10**12
 # A prologue of a contraction is computed once per register tile and row of tiles, not per multiply.
 TILE: Final = 4
@@ -124,7 +125,7 @@ class Pricer:
             outer &= cell.kept
         for atoms in chain:
             outer &= atoms
-        scans = [c for c in cells if c.root.op is Op.SCAN]
+        scans = [c for c in cells if c.root.op is _SCAN]
         if scans:
             if not scans_fit(scans, cells, chain, self.steps):
                 return NO[Reason.SCANS]

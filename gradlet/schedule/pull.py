@@ -23,14 +23,16 @@ STORED_PRODUCT: Final = 32
 # Fewer channels of the result do not fill a register tile.
 FULL_ROWS: Final = 4
 
+_HAS_UNWINDOW: Final = 1 << Op.UNWINDOW
+_ASKED: Final = frozenset({Op.SHRINK, Op.REDUCE_AXES})
 _CHAIN = (Op.RESHAPE, Op.PERMUTE, Op.UNWINDOW)
 
 
 def pull_sums(root: UOp) -> UOp:
     """The graph with every such pair of sums as one."""
-    order = toposort((root,))
-    if not any(n.op is Op.UNWINDOW for n in order):
+    if not root.mask & _HAS_UNWINDOW:
         return root
+    order = toposort((root,))
     users: dict[UOp, int] = {}
     cropped: dict[UOp, UOp] = {}
     for node in order:
@@ -40,14 +42,14 @@ def pull_sums(root: UOp) -> UOp:
             cropped[node.src[0]] = node
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is Op.SHRINK and users[node.src[0]] == 1:
-            return _shrunk(node, src[0])
-        if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or src[0].op not in _CHAIN:
+        if node.op is Op.SHRINK:
+            return _shrunk(node, src[0]) if users[node.src[0]] == 1 else None
+        if node.arg.op is not Op.ADD or src[0].op not in _CHAIN:
             return None
         kept = cropped[node].shape if users.get(node) == 1 and node in cropped else node.shape
         return None if node.arg.limited else _pulled(mk(node.op, node.dtype, src, node.arg), prod(kept))
 
-    return rebuild(root, change)
+    return rebuild(root, change, _ASKED, order)
 
 
 def _shrunk(node: UOp, source: UOp) -> UOp | None:

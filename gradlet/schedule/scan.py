@@ -16,6 +16,7 @@ MIN_SIZE: Final = 1 << 14
 # Blocks for each core: some of them side by side on one core hide each other's latency.
 BLOCKS_PER_CORE: Final = 8
 _SCAN: Final = 1 << Op.SCAN
+_SCANS: Final = frozenset({Op.SCAN})
 
 
 def split_scans(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
@@ -33,7 +34,7 @@ def split_scans(root: UOp, target_of: Callable[[str], Target], default_device: s
         same = mk(node.op, node.dtype, src, node.arg)
         return split(same, target_of(devices.get(node, default_device)).cores)
 
-    return rebuild(root, change)
+    return rebuild(root, change, _SCANS, order)
 
 
 def _is_long(node: UOp) -> bool:

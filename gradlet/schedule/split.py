@@ -7,7 +7,7 @@ from math import prod
 
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op, PadArg, ReduceAxesArg, ShapeArg
-from gradlet.schedule.clean import find_devices, rebuild
+from gradlet.schedule.clean import HAS_REDUCES, REDUCES, find_devices, rebuild
 from gradlet.schedule.moves import reshape
 from gradlet.target.target import Target
 
@@ -19,18 +19,21 @@ PARTS_PER_CORE = 4
 
 def split_reductions(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
     """The graph with every long reduction that gives few results as partial results and their combination."""
+    if not root.mask & HAS_REDUCES:
+        return root
     order = toposort((root,))
-    if not any(n.op is Op.REDUCE_AXES and _is_large(n) for n in order):
+    large = {n for n in order if n.op in REDUCES and _is_large(n)}
+    if not large:
         return root
     devices = find_devices(order)
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is not Op.REDUCE_AXES or not _is_large(node):
+        if node not in large:
             return None
         same = mk(node.op, node.dtype, src, node.arg)
         return split(same, target_of(devices.get(node, default_device)).cores)
 
-    return rebuild(root, change)
+    return rebuild(root, change, REDUCES, order)
 
 
 def _is_large(node: UOp) -> bool:

@@ -21,6 +21,10 @@ from gradlet.schedule.sizes import values_only
 CHEAP_TABLE_DEPTH = 8
 # Steps that are calls of their own, made as they are: nothing else is in their kernel.
 NO_KERNEL: Final = frozenset({Op.COPY, Op.CUSTOM})
+# Steps whose values are in memory, and those that read memory: a GATHER unless its table is cheap.
+_STORED: Final = frozenset({Op.CONTIGUOUS, Op.COPY, Op.CUSTOM, Op.WRITE, Op.SCATTER, Op.MERGE, Op.LARGEST})
+_READS_MEMORY: Final = frozenset({Op.COPY, Op.LARGEST, Op.CUSTOM, Op.GATHER})
+_NO_STEPS: Final = MOVEMENT | SCALAR_LEAVES | {Op.BUFFER}
 
 
 @dataclass
@@ -45,7 +49,7 @@ def is_number(node: UOp) -> bool:
 
 def is_step(node: UOp) -> bool:
     """Whether a node does work that a kernel is made for."""
-    return node.op not in MOVEMENT and node.op not in SCALAR_LEAVES and node.op is not Op.BUFFER and not is_number(node)
+    return node.op not in _NO_STEPS and not is_number(node)
 
 
 class Steps:
@@ -144,15 +148,15 @@ class Steps:
 
     def _find_forced(self, wanted: Sequence[UOp]) -> dict[UOp, None]:
         forced: dict[UOp, None] = dict.fromkeys([root_of(w) for w in wanted])
+        versions = self.effects.versions
         for node in self.order:
-            if (
-                node.op in (Op.CONTIGUOUS, Op.COPY, Op.CUSTOM, Op.WRITE, Op.SCATTER, Op.MERGE, Op.LARGEST)
-                or node in self.effects.versions
-            ):
+            if node.op in _STORED or node in versions:
                 forced[node] = None
-            if node.op in (Op.COPY, Op.LARGEST, Op.CUSTOM):
+            if node.op not in _READS_MEMORY:
+                continue
+            if node.op is not Op.GATHER:
                 forced.update(dict.fromkeys([root_of(source) for source in node.src]))
-            elif node.op is Op.GATHER and not self.is_cheap_table(root_of(node.src[0]), node):
+            elif not self.is_cheap_table(root_of(node.src[0]), node):
                 forced[root_of(node.src[0])] = None
         for version in self.versions.values():
             forced[version] = None

@@ -14,7 +14,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import MOVEMENT, AxesArg, Op
 from gradlet.schedule.affineviews import affine_view
-from gradlet.schedule.clean import find_devices, rebuild
+from gradlet.schedule.clean import REDUCES, find_devices, rebuild
 from gradlet.schedule.moves import chain_to, replay, reshape, root_of
 from gradlet.schedule.rowpitch import align_rows
 from gradlet.target.matrixcore import MatrixUnits
@@ -28,6 +28,8 @@ MIN_OTHER_USES = 4
 MIN_CHANNELS = 32
 # Multiply-adds of a product below which another kernel costs more than the conversions.
 MIN_WORK = 1 << 18
+_NEEDED = 1 << Op.REDUCE_AXES | 1 << Op.CAST
+_PRODUCTS = frozenset({Op.MUL})
 
 
 def convert_before_repeating(root: UOp) -> UOp:
@@ -36,23 +38,25 @@ def convert_before_repeating(root: UOp) -> UOp:
         return root
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is not Op.MUL or node.dtype is not dtypes.float32 or not any(map(is_conversion, src)):
+        if node.dtype is not dtypes.float32 or not any(map(is_conversion, src)):
             return None
         return mk(Op.MUL, node.dtype, tuple([_at_fewest(s) for s in src]))
 
-    return rebuild(root, change)
+    return rebuild(root, change, _PRODUCTS)
 
 
 def convert_once(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
     """The graph with narrow factors that sums of products use many times stored as float32."""
+    if root.mask & _NEEDED != _NEEDED:
+        return root
     order = toposort((root,))
-    if not any(n.op is Op.REDUCE_AXES for n in order) or not any(is_conversion(n) or _is_of_bytes(n) for n in order):
+    if not any(is_conversion(n) or _is_of_bytes(n) for n in order):
         return root
     devices = find_devices(order)
     taken: dict[UOp, int] = {}  # conversions, and how many products have one of their own
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op is not Op.REDUCE_AXES or node.arg.op is not Op.ADD or prod(src[0].shape) < MIN_WORK:
+        if node.arg.op is not Op.ADD or prod(src[0].shape) < MIN_WORK:
             return None
         target = target_of(devices.get(node, default_device))
         units = target.matrix_units
@@ -66,13 +70,12 @@ def convert_once(root: UOp, target_of: Callable[[str], Target], default_device: 
             return None
         return mk(node.op, node.dtype, (_stored_factors(src[0]), *src[1:]), node.arg)
 
-    return rebuild(root, change)
+    return rebuild(root, change, REDUCES, order)
 
 
 def has_narrow_product(root: UOp) -> bool:
     """Whether a graph sums anything and converts a narrow float to float32 somewhere."""
-    order = toposort((root,))
-    return any(n.op is Op.REDUCE_AXES for n in order) and any(map(is_conversion, order))
+    return root.mask & _NEEDED == _NEEDED and any(map(is_conversion, toposort((root,))))
 
 
 def is_conversion(node: UOp) -> bool:
