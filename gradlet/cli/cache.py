@@ -35,7 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
         history.clear()
         return 0
     print(f"folder   {found.folder}")
-    print(f"entries  {found.entries}, {found.searches} of them results of searches (gradlet cache searches)")
+    kinds = f"{found.captures} of them captured programs, {found.searches} results of searches (gradlet cache searches)"
+    print(f"entries  {found.entries}, {kinds}")
     print(f"size     {human_bytes(found.bytes)} (pruned above {human_bytes(diskcache.MAX_BYTES)})")
     print("\n".join(used(history.lines())))
     return 0

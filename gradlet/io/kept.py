@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from operator import attrgetter, getitem, is_
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gradlet.base import events, settings
 from gradlet.base.errors import JitError
@@ -23,8 +23,8 @@ from gradlet.device.cpu.launching import CpuProgram
 from gradlet.engine import execute, programs
 from gradlet.graph.digest import text_of
 from gradlet.graph.node import UOp
-from gradlet.io.exported import described
-from gradlet.io.manifest import Value, largest
+from gradlet.io.exported import Described, described
+from gradlet.io.manifest import Manifest, Value, largest
 from gradlet.io.program import Program
 from gradlet.ops.op import MOVEMENT, Op
 from gradlet.runtime import diskcache
@@ -57,7 +57,7 @@ class Kept:
         self._found = Programs()  # by sort of call; None: what was captured here is replayed
 
     def __call__(self, *args: Any) -> Any:
-        if not settings.CACHE or settings.DEBUG >= 2 or events.active() or Tensor.training or execute.recording():
+        if is_watched():
             return self.function(*args)
         sort = _sort_of(args)
         replay = self._found.by_sort[sort] if sort in self._found.by_sort else self._recall(sort)
@@ -71,8 +71,7 @@ class Kept:
 
     def _entry(self, sort: Any) -> str:
         """The name on disk of what calls of some sort do."""
-        keys = text_of((settings.codegen_key(), settings.schedule_key()))
-        return diskcache.key("capture", self._name, repr(sort), Device["CPU"].target.text, keys, fingerprint())
+        return entry_name(self._name, repr(sort))
 
     def _remember(self, sort: Any, args: Sequence[Any]) -> bool:
         """Write down what was captured for these arguments, if it can be; False where nothing is captured yet."""
@@ -84,7 +83,7 @@ class Kept:
             return False
         if found.manifest.once or found.manifest.random or found.manifest.moves:
             return True
-        manifest, target = found.manifest, Device["CPU"].target
+        manifest = found.manifest
         data: dict[str, bytes] = {}
         places = _Places(self._root)
         tensors = {**found.weights, **found.state}
@@ -94,24 +93,22 @@ class Kept:
                 data[value.name] = bytes(buffer.memory())
         if any(value.name in data for value in manifest.state) or sum(map(len, data.values())) > MOST_DATA:
             return True
-        entries = [programs.entry_name(kernel.ast, target) for kernel in found.kernels]
-        content = pickle.dumps((manifest, entries, data), pickle.HIGHEST_PROTOCOL)
-        diskcache.put(self._entry(sort), content)
+        diskcache.put(self._entry(sort), packed(found, data))
         return True
 
     def _recall(self, sort: Any) -> _Replay | None:
         content = diskcache.get(self._entry(sort))
         if content is None:
             return None
-        manifest, entries, data = pickle.loads(content)
-        kernels = [_recalled(entry) for entry in entries]
-        if None in kernels:
+        found = unpacked(content)
+        if found is None:
             return None
+        manifest, kernels, data = found
         places = _Places(self._root)
         buffers: dict[str, Buffer] = {}
         for value in (*manifest.weights, *manifest.state):
             raw = data.get(value.name)
-            buffer = places.buffer(value) if raw is None else _filled(value, raw)
+            buffer = places.buffer(value) if raw is None else filled(value, raw)
             if buffer is None:
                 return None
             buffers[value.name] = buffer
@@ -180,10 +177,10 @@ class _Replay:
     """What was found for one sort of calls, over the memory that its tensors have."""
 
     def __init__(self, manifest: Any, kernels: Sequence[Any], buffers: Mapping[str, Buffer], places: _Places) -> None:
-        self._program = Program(manifest, [program for program, _, _ in kernels], buffers, buffers, is_live=True)
+        self._program = Program(manifest, [kernel.program for kernel in kernels], buffers, buffers, is_live=True)
         self._places, self._elsewhere = places, places.elsewhere([value.name for value in manifest.state])
         self._state = [buffers[value.name] for value in manifest.state]
-        self._ops, self._bytes = [sum(kernels[launch.kernel][n] for launch in manifest.launches) for n in (1, 2)]
+        self._work = work_of(manifest, kernels)
 
     def fits(self) -> bool:
         """Whether the tensors are where they were, and nobody but them sees what is written."""
@@ -195,8 +192,7 @@ class _Replay:
         result = self._program(*[a for a in args if isinstance(a, Tensor)], **variables)
         for buffer in self._state:
             buffer.changed()
-        GlobalCounters.ops += self._ops
-        GlobalCounters.bytes += self._bytes
+        count_work(self._work)
         return result
 
 
@@ -210,15 +206,70 @@ def _sort_of(args: Sequence[Any]) -> Any:
     )
 
 
-def _recalled(entry: str) -> tuple[CpuProgram, int, int] | None:
-    """A kernel's program, and the operations and bytes of a launch."""
+def entry_name(*parts: str) -> str:
+    """The name on disk of a capture: what it depends on beside gradlet, its settings and the machine is in `parts`."""
+    keys = text_of((settings.codegen_key(), settings.schedule_key()))
+    return diskcache.key("capture", *parts, Device["CPU"].target.text, keys, fingerprint()) + diskcache.CAPTURE
+
+
+class Kernel(NamedTuple):
+    """A kernel that some process compiled, with the operations and bytes of a launch."""
+
+    program: CpuProgram
+    flops: int
+    bytes: int
+
+
+def packed(found: Described, data: Mapping[str, bytes]) -> bytes:
+    """A capture for other processes: all but its code, which they find by the names of its kernels.
+
+    Args:
+        found: the capture.
+        data: the content of weights that they could not find.
+    """
+    target = Device["CPU"].target
+    entries = [programs.entry_name(kernel.ast, target) for kernel in found.kernels]
+    return pickle.dumps((found.manifest, entries, dict(data)), pickle.HIGHEST_PROTOCOL)
+
+
+def unpacked(content: bytes) -> tuple[Manifest, list[Kernel], dict[str, bytes]] | None:
+    """`packed` reversed, with the kernels ready; None where the code of one is gone."""
+    manifest, entries, data = pickle.loads(content)
+    kernels = []
+    for entry in entries:
+        kernel = _recalled(entry)
+        if kernel is None:
+            return None
+        kernels.append(kernel)
+    return manifest, kernels, data
+
+
+def _recalled(entry: str) -> Kernel | None:
     record = programs.recall(entry)
     backend: Any = Device["CPU"]
     program = backend.recall(record.described) if record is not None else None
-    return None if record is None or program is None else (program, record.flops, record.bytes)
+    return None if record is None or program is None else Kernel(program, record.flops, record.bytes)
 
 
-def _filled(value: Value, raw: bytes) -> Buffer:
+def work_of(manifest: Manifest, kernels: Sequence[Kernel]) -> tuple[int, int]:
+    """Operations and bytes of one call."""
+    launched = [kernels[launch.kernel] for launch in manifest.launches]
+    return sum([kernel.flops for kernel in launched]), sum([kernel.bytes for kernel in launched])
+
+
+def count_work(work: tuple[int, int]) -> None:
+    """Count a call."""
+    GlobalCounters.ops += work[0]
+    GlobalCounters.bytes += work[1]
+
+
+def is_watched() -> bool:
+    """Whether calls have to be made the long way: somebody looks at launches, or what they mean depends on more."""
+    off = not settings.CACHE or settings.DEBUG >= 2 or events.active()
+    return off or bool(Tensor.training) or execute.recording()
+
+
+def filled(value: Value, raw: Any) -> Buffer:
     """New memory with some content."""
     buffer = Buffer("CPU", value.dtype, prod(largest(value.shape)))
     buffer.copyin(raw)

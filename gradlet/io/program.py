@@ -247,12 +247,14 @@ class Program:
             self._places[value.buffer] = state[value.name]
         self._graph = self._graph_of(programs, manifest.launches)
         self._random = dict(manifest.random or {})
+        self._constants = [v.number for v in manifest.variables]  # where all variables are constants
         if not is_live:
             self.reset()
         once = self._graph_of(programs, manifest.once)
         if once is not None:
             self._give_all(once)
             once.run()
+            self._let_go()
         if self._graph is not None:
             self._give_all(self._graph)
 
@@ -261,6 +263,13 @@ class Program:
             return None
         words = len(self.manifest.buffers) + len(self.manifest.variables)
         return CpuGraph([GraphLaunch(programs[launch.kernel], launch.words) for launch in launches], words)
+
+    def _let_go(self) -> None:
+        """Drop the weights that only the launches which have run needed."""
+        used = {word for launch in self.manifest.launches for word in launch.words}
+        for value in self.manifest.weights:
+            if value.buffer not in used:
+                self._places[value.buffer] = None
 
     def _give_all(self, graph: CpuGraph) -> None:
         for number, buffer in enumerate(self._places):
@@ -379,6 +388,30 @@ class Program:
                 if isinstance(given, Tensor):
                     given.replace(new)
         return result
+
+    def run_over(self, addresses: Sequence[int]) -> list[Tensor]:
+        """Run a program without variables, state and written inputs over inputs that lie in host memory.
+
+        Args:
+            addresses: of the inputs, in order: dense, of the type and the shape that the manifest says.
+
+        Returns:
+            The outputs, in order.
+        """
+        outputs = {v.buffer: Buffer("CPU", v.dtype, prod(largest(v.shape))) for v in self.manifest.outputs}
+        graph = self._graph
+        with self._lock:
+            if graph is not None:
+                for row, address in zip(self.manifest.inputs, addresses, strict=True):
+                    if row.buffer >= 0:
+                        graph.words[row.buffer] = address
+                for number, buffer in outputs.items():
+                    graph.words[number] = buffer.address if buffer.nbytes else 0
+                for number, value in enumerate(self._constants, len(self._places)):
+                    graph.words[number] = value
+                graph.run()
+        GlobalCounters.kernels += self.kernels
+        return [_tensor(outputs[v.buffer], largest(v.shape)) for v in self.manifest.outputs]
 
     def _run(self, moving: Mapping[int, Buffer], variables: Mapping[str, int]) -> None:
         places = {number: buffer.address if buffer.nbytes else 0 for number, buffer in moving.items()}

@@ -6,7 +6,7 @@ Exchange Intermediate Representation" of the ONNX specification.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,7 @@ class Model:
     producer: str
     ir_version: int
     metadata: dict[str, str]
+    borrows: bool = False  # whether some operator is what the package onnx says of it
 
 
 def _info(proto: Any) -> Info:
@@ -95,15 +96,22 @@ class _Loader:
     def __init__(self, functions: dict[tuple[str, str], Any], folder: Path | None) -> None:
         self.functions = functions
         self.folder = folder
-        self.counter = 0
         self.nested = 0
+        self.borrows = False
 
-    def graph(self, proto: Any, opsets: dict[str, int], outer: set[str], given: dict[str, Any]) -> Graph:
-        """A graph with everything in it."""
+    def graph(
+        self,
+        proto: Any,
+        opsets: dict[str, int],
+        outer: set[str],
+        given: dict[str, Any],
+        raw: Mapping[str, memoryview] | None = None,
+    ) -> Graph:
+        """A graph with everything in it; `raw` is the data of some weights, by name, where the message need not say."""
         constants: dict[str, Value] = {}
         place = f"graph {proto.name!r}"
         for tensor in proto.initializer:
-            constants[tensor.name] = read_tensor(tensor, self.folder, place)
+            constants[tensor.name] = read_tensor(tensor, self.folder, place, raw.get(tensor.name) if raw else None)
         for sparse in proto.sparse_initializer:
             constants[sparse.values.name] = read_sparse(sparse, self.folder, place)
         inputs = [_info(i) for i in proto.input]
@@ -169,6 +177,7 @@ class _Loader:
         if schema is None:
             raise OnnxError(f"{where}: {found}")
         made.schema = schema
+        self.borrows = True
         if schema.has_function:
             made.body = self.function(schema.function_body, {**_defaults(schema), **attributes}, where)
         return made
@@ -252,17 +261,18 @@ def body_for(node: Node, types: list[Any]) -> Graph:
     return _Loader({}, None).function(proto, {**_defaults(node.schema), **node.attributes}, node.where)
 
 
-def load(source: Any) -> Model:
+def load(source: Any, folder: Path | None = None, raw: Mapping[str, memoryview] | None = None) -> Model:
     """Read and check a model.
 
     Args:
         source: a path, the bytes of a file, or a `ModelProto`.
+        folder: where data in other files lies, for bytes.
+        raw: the data of some weights of the graph, by name: it is part of `source`, and need not be copied out of it.
 
     Raises:
         FileFormatError: no ONNX file, or one whose data does not fit.
         OnnxError: what it asks for is not supported.
     """
-    folder = None
     onnx = onnx_package()
     if isinstance(source, onnx.ModelProto):
         proto = source
@@ -288,10 +298,11 @@ def load(source: Any) -> Model:
         if newest is not None and not 1 <= version <= newest:
             raise OnnxError(f"the model needs version {version} of {domain_name(domain)}; supported are 1 to {newest}")
     functions = {("" if f.domain == "ai.onnx" else f.domain, f.name): f for f in proto.functions}
-    graph = _Loader(functions, folder).graph(proto.graph, opsets, set(), {})
+    loader = _Loader(functions, folder)
+    graph = loader.graph(proto.graph, opsets, set(), {}, raw)
     for info in graph.inputs:
         if info.kind == "tensor" and info.elem not in ELEMENTS:
             raise OnnxError(f"input {info.name!r} has no known element type ({info.elem})")
     metadata = {m.key: m.value for m in proto.metadata_props}
     producer = f"{proto.producer_name} {proto.producer_version}".strip()
-    return Model(graph, opsets, producer, proto.ir_version, metadata)
+    return Model(graph, opsets, producer, proto.ir_version, metadata, loader.borrows)

@@ -1,4 +1,5 @@
-"""Calls that repeat: the second call with the same sizes is captured by `jit`, later ones replay its launches.
+"""Calls that repeat are captured by `jit`, later ones replay the launches: the first call of all, and of other sizes
+the second one.
 
 What was captured holds for sizes and types of the inputs, and for the data of those whose numbers decided something (a
 shape, the rate of a signal, a condition). Models that look at what a device computed are walked at every call.
@@ -13,7 +14,11 @@ from typing import Any, Final
 import numpy as np
 
 from gradlet.base.errors import JitError
+from gradlet.engine.execute import base_buffer
 from gradlet.onnx.values import Array, Value
+from gradlet.ops.op import Op
+from gradlet.runtime.counters import GlobalCounters
+from gradlet.tensor import random_state
 from gradlet.tensor.function import jit
 from gradlet.tensor.tensor import Tensor
 
@@ -60,17 +65,26 @@ class Replays:
                 del self._placed[next(iter(self._placed))]
             self._placed[key] = _Placed(plan, list(inputs), [n if v is not None else "" for n, v in zip(names, inputs)])
 
-    def results(self, inputs: list[Any]) -> list[Any] | None:
-        """The outputs as tensors that are computed, or None where this call should be walked."""
+    def results(self, inputs: list[Any]) -> tuple[list[Any] | None, list[Any]]:
+        """The outputs as tensors that are computed, or else (None in place of them) as values of a walk."""
         if not all(v is None or (isinstance(v, Value) and not v.is_text) for v in inputs):
-            return None
+            return None, self.walk(inputs)
         signature = _signature(inputs)
         plan = self._plans.get(signature)
         if plan is None:
+            is_first = not self._plans
             if len(self._plans) >= MOST_SIGNATURES:
                 del self._plans[next(iter(self._plans))]
-            plan = self._plans[signature] = _Plan(self.walk)
+            plan = self._plans[signature] = _Plan(self.walk, is_first)
         return plan.results(inputs)
+
+    def captured(self, inputs: Sequence[Any]) -> tuple[list[int], jit, list[Tensor]] | None:
+        """What was captured for inputs: numbers of those whose data decided something, the function, its arguments."""
+        plan = self._plans.get(_signature(inputs))
+        captured = None if plan is None else plan.captures.get(plan.key(inputs))
+        if plan is None or captured is None:
+            return None
+        return sorted(plan.reads), captured, [v.needed() for v in inputs if v is not None]
 
 
 def _signature(inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -83,11 +97,13 @@ def _shows(results: Sequence[Tensor], inputs: Sequence[Value]) -> bool:
     return any(_bottom(result) in memory for result in results)
 
 
+def _is_computed(value: Any) -> bool:
+    """Whether an output is more than a view of memory."""
+    return isinstance(value, Value) and value.is_tensor and _bottom(value.needed()).op is not Op.BUFFER
+
+
 def _bottom(tensor: Tensor) -> Any:
-    node = tensor.uop
-    while node.src:
-        node = node.src[0]
-    return node
+    return base_buffer(tensor.uop)
 
 
 class _Placed:
@@ -122,32 +138,43 @@ class _Placed:
 
 
 class _Plan:
-    """The captures for inputs of certain sizes."""
+    """The captures for inputs of certain sizes; `at_once`: the first call is captured too."""
 
-    def __init__(self, walk: Walk) -> None:
+    def __init__(self, walk: Walk, at_once: bool) -> None:
         self.walk = walk
+        self.at_once = at_once
         self.reads: set[int] = set()  # inputs whose numbers were read
         self.seen: set[Any] = set()
-        self.captures: dict[Any, Callable[..., Any]] = {}
+        self.captures: dict[Any, jit] = {}
         self.walked = False  # for good
 
-    def results(self, inputs: list[Any]) -> list[Any] | None:
+    def key(self, inputs: Sequence[Any]) -> Any:
+        """The numbers that decided something, of some inputs."""
+        return tuple((i, inputs[i].array().tobytes()) for i in sorted(self.reads))
+
+    def results(self, inputs: list[Any]) -> tuple[list[Any] | None, list[Any]]:
+        """As `Replays.results`."""
         if self.walked:
-            return None
-        key = tuple((i, inputs[i].array().tobytes()) for i in sorted(self.reads))
-        if key not in self.seen:
+            return None, self.walk(inputs)
+        values: list[Any] = []
+        if self.key(inputs) not in self.seen:
             # The first time it is walked, to see which numbers matter.
-            for i, value in enumerate(inputs):
-                if value is not None and value.on_host:
-                    inputs[i] = self._watched(value, i)
-            self.seen.add(key)
-            return None
+            watched = [self._watched(v, i) if v is not None and v.on_host else v for i, v in enumerate(inputs)]
+            before = (GlobalCounters.kernels, random_state.draws())
+            values = self.walk(watched)
+            self.seen.add(self.key(inputs))
+            was_lazy = before == (GlobalCounters.kernels, random_state.draws())
+            if not self.at_once or not was_lazy or not all(_is_computed(v) for v in values):
+                return None, values
+        self.at_once = False
+        key = self.key(inputs)
         captured = self.captures.get(key)
         if captured is None:
             if len(self.captures) >= MOST_CAPTURES:
                 del self.captures[next(iter(self.captures))]
             captured = self.captures[key] = jit(_function(_Capture(self.walk, inputs, self.reads)))
-        return self.replay(captured, [v.needed() for v in inputs if v is not None])
+        found = self.replay(captured, [v.needed() for v in inputs if v is not None])
+        return found, values if found is not None or values else self.walk(inputs)
 
     def replay(self, captured: Callable[..., Any], tensors: Sequence[Tensor]) -> list[Any] | None:
         """The outputs of a captured walk; None, from now on, where it cannot be replayed."""

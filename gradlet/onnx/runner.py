@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gradlet.base.errors import ArgumentError, GradletError, JitError
+from gradlet.base import settings
+from gradlet.base.errors import ArgumentError, FileFormatError, GradletError, JitError
 from gradlet.onnx import host
 from gradlet.onnx.elements import ELEMENTS, STRING, dtype_of, element_name, number_of
 from gradlet.onnx.graph import Graph, Info, Model, Node, body_for, load
+from gradlet.onnx.kept import Interface, KeptCalls
+from gradlet.onnx.outline import Source
 from gradlet.onnx.package import onnx_package
 from gradlet.onnx.registry import OnnxError, Operator, Parameter
 from gradlet.onnx.replays import Replays
@@ -218,19 +222,54 @@ class OnnxRunner:
 
     Attributes:
         inputs, outputs: what the file declares.
-        model: the checked graph.
     """
 
     def __init__(self, source: Any, device: str | None = None) -> None:
-        self.model: Model = load(source)
         self.device = device
-        graph = self.model.graph
-        self.inputs: list[Info] = [i for i in graph.inputs if i.name not in graph.constants]
-        self.outputs: list[Info] = list(graph.outputs)
-        self._names = [info.name for info in graph.inputs]
-        self._results = [info.name for info in self.outputs]
         self._constants: dict[tuple[Any, ...], Tensor] = {}
         self._replays = Replays(self._walk)
+        self._source = _opened(source) if settings.CACHE else None
+        self._kept = None
+        self._model: Model | None = None
+        interface = None
+        if self._source is not None and self._source.outline is not None:
+            self._kept = KeptCalls(self._source, device)
+            interface = self._kept.interface()
+        if interface is None:
+            self._model = self._load(source)
+            interface = Interface(self._model)
+            if self._kept is not None:
+                self._kept.remember_interface(interface)
+        self.inputs: list[Info] = interface.inputs
+        self.outputs: list[Info] = interface.outputs
+        self._all_inputs = interface.all_inputs
+        self._names = [info.name for info in self._all_inputs]
+        self._results = [info.name for info in self.outputs]
+
+    @property
+    def model(self) -> Model:
+        """The checked graph. Who holds it may change its weights: what other processes captured is not asked from here
+        on.
+        """
+        self._kept = None
+        return self._parsed()
+
+    def _parsed(self) -> Model:
+        """The graph, which a model that was captured before does not need."""
+        if self._model is None:
+            self._model = self._load(None)
+        return self._model
+
+    def _load(self, given: Any) -> Model:
+        source = self._source
+        if source is None or source.outline is None:
+            return load(given)
+        view = memoryview(source.data)
+        raw = {name: view[begin:end] for name, (begin, end) in source.outline.stored.items()}
+        model = load(source.data, source.folder, raw)
+        if not source.is_same:
+            raise FileFormatError("the model's file was written to after it was opened; open it again")
+        return model
 
     def constant(self, array: Array) -> Tensor:
         """A tensor of host data on this runner's device: one tensor for the same data, unless it is large."""
@@ -259,14 +298,16 @@ class OnnxRunner:
         """
         given = {**(inputs or {}), **named}
         replayed = self._replays.again(given)
+        if replayed is None and self._kept is not None:
+            replayed = self._kept.results(given)
         if replayed is not None:
             return dict(zip(self._results, replayed))
         found = self._inputs(given)
-        replayed = self._replays.results(found)
+        replayed, values = self._replays.results(found)
         if replayed is not None:
             self._replays.place(given, self._names, found, replayed)
+            self._keep(given, found)
             return dict(zip(self._results, replayed))
-        values = self._walk(found)
         results = {info.name: _result(value, self.constant) for info, value in zip(self.outputs, values)}
         lazy = [t for r in results.values() for t in _tensors(r)]
         if lazy:
@@ -278,11 +319,21 @@ class OnnxRunner:
         return self._walk(self._inputs({**(inputs or {}), **named}))
 
     def _walk(self, found: Sequence[Any]) -> list[Any]:
-        return Run(self).graph(self.model.graph, found, None)
+        return Run(self).graph(self._parsed().graph, found, None)
+
+    def _keep(self, given: Mapping[str, Any], found: Sequence[Any]) -> None:
+        """Let other processes find what a call captured."""
+        if self._kept is None:
+            return
+        captured = self._replays.captured(found)
+        if captured is not None:
+            numbers, function, args = captured
+            names = [name for name, value in zip(self._names, found) if value is not None]
+            self._kept.remember(given, names, [self._names[i] for i in numbers], function, args, self._parsed())
 
     def _inputs(self, given: Mapping[str, Any]) -> list[Any]:
-        graph = self.model.graph
-        known = [i.name for i in graph.inputs]
+        graph = self._parsed().graph
+        known = self._names
         for name in given:
             if name not in known:
                 raise ArgumentError(f"the model has no input {name!r}; it has {', '.join(known) or 'none'}")
@@ -329,6 +380,16 @@ class OnnxRunner:
             agreed = sizes.setdefault(wanted, size) if isinstance(wanted, str) else wanted
             if agreed is not None and size != agreed and isinstance(wanted, int) and wanted > 0:
                 raise ArgumentError(f"input {info.name!r} must be {info}, got shape {tuple(shape)}")
+
+
+def _opened(source: Any) -> Source | None:
+    """The bytes of a model, None where it is given in another form or cannot be read."""
+    if not isinstance(source, (str, Path, bytes)):
+        return None
+    try:
+        return Source(source)
+    except (OSError, ValueError):
+        return None
 
 
 def _array_of(data: Any, elem: int) -> Array:

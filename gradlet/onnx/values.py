@@ -30,9 +30,10 @@ class Value:
     Attributes:
         elem: its element type, which says more than the type of the tensor: int4 lies in int8.
         known: whether the value is known without running a kernel, whatever the inputs hold.
+        was_read: whether somebody looked at its numbers.
     """
 
-    __slots__ = ("elem", "known", "_tensor", "_array", "_pull")
+    __slots__ = ("elem", "known", "was_read", "_tensor", "_array", "_pull")
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Value:
     ) -> None:
         self.elem = elem
         self.known = known
+        self.was_read = False
         self._tensor = tensor
         self._array = array
         self._pull = pull
@@ -70,6 +72,11 @@ class Value:
     def on_host(self) -> bool:
         """Whether `array` needs no kernel."""
         return self._array is not None or self._pull is not None
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it is one already."""
+        return self._tensor is not None
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -101,6 +108,7 @@ class Value:
 
     def array(self) -> Array:
         """The value as an array in the type that carries it; reading it from the device where it must be."""
+        self.was_read = True
         if self._array is None:
             self._array = None if self._pull is None else self._pull()
         if self._array is None:

@@ -20,8 +20,8 @@ MOST_BYTES = 1 << 40
 BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2}
 
 
-def read_tensor(proto: Any, folder: Path | None, where: str) -> Value:
-    """A stored tensor as a known value; data in files is mapped from `folder`.
+def read_tensor(proto: Any, folder: Path | None, where: str, raw: memoryview | None = None) -> Value:
+    """A stored tensor as a known value; data in files is mapped from `folder`; `raw` is the message's own data.
 
     Raises:
         FileFormatError: sizes that do not fit the data, an unknown type, or a file that may not be read.
@@ -46,8 +46,13 @@ def read_tensor(proto: Any, folder: Path | None, where: str) -> Value:
     if proto.data_location == onnx_package().TensorProto.EXTERNAL:
         raw = _external(proto, folder, size, what)
         return Value.of_array(_unpacked(raw, proto.data_type, count).reshape(shape), proto.data_type)
-    if proto.HasField("raw_data") and len(proto.raw_data) != size:
-        raise FileFormatError(f"{what}: shape {shape} needs {size} bytes, there are {len(proto.raw_data)}")
+    if raw is not None or proto.HasField("raw_data"):
+        stored = len(proto.raw_data) if raw is None else raw.nbytes
+        if stored != size:
+            raise FileFormatError(f"{what}: shape {shape} needs {size} bytes, there are {stored}")
+    if raw is not None:
+        copied = np.array(np.frombuffer(raw, np.uint8))
+        return Value.of_array(_unpacked(copied, proto.data_type, count).reshape(shape), proto.data_type)
     try:
         return Value.of_array(onnx_package().numpy_helper.to_array(proto), proto.data_type)
     except (ValueError, TypeError, KeyError, IndexError) as error:

@@ -30,6 +30,7 @@ PRUNE_TO: Final = 0.75
 PRUNED: Final = "pruned"  # a file whose time is that of the last look
 TEMPORARY: Final = ".new-"
 SEARCH: Final = ".search"  # ends the names of results of searches
+CAPTURE: Final = ".capture"  # ends the names of captured programs
 # A file left by a killed writer is removed when it is this old.
 STALE_SECONDS: Final = 3600.0
 # An entry's age counts for pruning, so a hit renews it, but not more often than this: a hit should cost no write.
@@ -46,6 +47,7 @@ class CacheStats:
     hits: int
     misses: int
     searches: int = 0  # entries that are results of searches for schedules
+    captures: int = 0  # entries that are captured programs
 
 
 _hits = 0
@@ -151,8 +153,8 @@ def _write(descriptor: int, data: bytes) -> None:
 def stats() -> CacheStats:
     """Entries and bytes on disk, hits and misses of this process."""
     files = [entry for entry in _entries() if not entry[0].name.startswith(TEMPORARY)]
-    searches = sum(path.name.endswith(SEARCH) for path, _, _ in files)
-    return CacheStats(str(folder()), len(files), sum(size for _, size, _ in files), _hits, _misses, searches)
+    searches, captures = [sum(path.name.endswith(end) for path, _, _ in files) for end in (SEARCH, CAPTURE)]
+    return CacheStats(str(folder()), len(files), sum(size for _, size, _ in files), _hits, _misses, searches, captures)
 
 
 def counts() -> tuple[int, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -121,6 +122,11 @@ class Capture:
     reason: str
     is_tracked: bool  # whether it is known where everything that it reads comes from
     replays: int = 0
+
+    def forget_garbage(self) -> None:
+        """Leave out tensors that live only because frames and closures hold one another: nobody uses them later."""
+        gc.collect()
+        self.leftovers[:] = [reference for reference in self.leftovers if reference() is not None]
 
 
 class Traced(NamedTuple):

@@ -315,6 +315,8 @@ class jit(Exporting):
     ) -> Any:
         traced = self._trace(arguments, guards, args, kwargs, reason)
         capture, unclear = traced.capture, traced.unclear
+        if capture.leftovers and key not in self._tried:
+            capture.forget_garbage()
         if unclear or not traced.is_settled or (capture.leftovers and key not in self._tried):
             # Tensors that got their first memory inside, or were made inside and live on (gradients, lazily made
             # state): they are known at the next call, capture then.

@@ -203,7 +203,7 @@ def test_the_command_line_knows_searches(counting: Counting, capsys: pytest.Capt
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 and lines[0].startswith("elementwise: ") and "x as fast as the heuristic's" in lines[0]
     assert main(["cache"]) == 0
-    assert "entries  1, 1 of them results of searches" in capsys.readouterr().out
+    assert "entries  1, 0 of them captured programs, 1 results of searches" in capsys.readouterr().out
     assert main(["cache", "clear"]) == 0
     assert not diskcache.contents(diskcache.SEARCH)
 
