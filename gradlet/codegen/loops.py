@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.graph.node import UOp, mk, toposort
+from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AxisKind, Op
 from gradlet.optimize.analysis import (
     CLOSING,
@@ -24,6 +25,7 @@ from gradlet.optimize.analysis import (
     range_size,
     ranges_in,
 )
+from gradlet.rules.sets import INDEX_MATH
 
 # Members of an enum are slow to reach through their class.
 _RANGE: Final = Op.RANGE
@@ -178,7 +180,9 @@ def _merge(sink: UOp, outer: UOp, inner: UOp) -> UOp:
     in_guards: dict[UOp, UOp] = dict(apart)
     for node in toposort([n.src[2] for n in order if n.op is _INDEX and len(n.src) > 2]):
         if node not in apart and not in_guards.keys().isdisjoint(node.src):
-            in_guards[node] = mk(node.op, node.dtype, _unclosed(node, in_guards), node.arg)
+            made = mk(node.op, node.dtype, _unclosed(node, in_guards), node.arg)
+            # What a guard loads is loaded elsewhere, too: at the range itself, not at the sum of its digits.
+            in_guards[node] = rewrite(made, INDEX_MATH) if node.op is _INDEX else made
     changed = new.keys()
     for node in order:
         guarded = node.op is _INDEX and len(node.src) > 2
@@ -188,7 +192,8 @@ def _merge(sink: UOp, outer: UOp, inner: UOp) -> UOp:
         if guarded:
             src = (*src[:2], in_guards.get(node.src[2], node.src[2]))
         if src != node.src:
-            new[node] = mk(node.op, node.dtype, src, node.arg)
+            made = mk(node.op, node.dtype, src, node.arg)
+            new[node] = rewrite(made, INDEX_MATH) if node.op is _INDEX and node in in_guards else made
     return new[sink]
 
 

@@ -1,14 +1,11 @@
-"""Products by matrix units: the size of a block, by what its steps take and how evenly blocks fill the GPU.
+"""Products by matrix units: the size of a block, lanes and registers, copies, how workgroups run.
 
-A block of rows and columns is what the registers of a workgroup hold: every 64 rows are a warpgroup. A step of the sum
-takes a warpgroup `columns / 2` clocks for every 16 elements, unless shared memory is slower: the units read the columns
-once for each warpgroup, and the copies write both factors. As many blocks as there are multiprocessors run at a time.
+`target/unitblocks` says what blocks take where a copy engine feeds them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError
@@ -21,37 +18,22 @@ from gradlet.optimize.blocks import Opts, Product, columns_of, copied_loads, par
 from gradlet.optimize.images import image_of, place_image
 from gradlet.target.matrixcore import MatrixUnits
 from gradlet.target.target import Target
+from gradlet.target.unitblocks import (
+    RING_WORDS,
+    ROW,
+    WARPGROUP,
+    Block,
+    Sizes,
+    best_block,
+    blocks,
+    clocks,
+)
 
-ROW: Final = 128  # bytes of a step of the sum
-WARPGROUP: Final = 64  # rows of one
 LANES_BLOCK: Final = 128  # rows and columns of a block whose lanes copy for themselves
 LANES_AHEAD: Final = 3  # buffers of every factor
 LONG: Final = 1024  # sums from which on wide blocks pay there
 TOGETHER: Final = 8  # rows of blocks that run at the same time
-FEWEST: Final = 16  # columns that are worth a matrix unit
 WARP_BLOCKS: Final = ((128, 128), (128, 64), (64, 64))  # where every warp multiplies 16 rows
-ROWS: Final = (128, 64, 192)
-COLUMNS: Final = (256, 192, 128, 64, 32, 16)
-LARGEST: Final = 192 * 192  # elements of a block: what registers hold
-SHARED_CLOCK: Final = 128  # bytes that shared memory moves a clock
-# What the copy engine writes is less in the way of the units than what they read.
-WRITES: Final = 0.75
-LINE_CLOCKS: Final = 1.6  # of the copy engine for a line of memory
-# Three warpgroups hand buffers on later than two.
-THREE_GROUPS: Final = 1.03
-# Smaller blocks read the factors more often, which costs power, and so clocks.
-SMALLER: Final = 1.02
-BLOCK_CLOCKS: Final = 1500  # until the first products of a workgroup begin, and its last results are stored
-MOST_BUFFERS: Final = 12
-RING_WORDS: Final = 512  # bytes for the words of a ring
-
-
-class Block(NamedTuple):
-    """Rows and columns of a block, how many buffers its steps use in turn."""
-
-    rows: int
-    columns: int
-    buffers: int
 
 
 def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
@@ -102,10 +84,10 @@ def _image_tile(facts: KernelFacts, target: Target, units: MatrixUnits) -> list[
     depth = 1
     for r in found.reduce.src[1:]:
         depth *= range_size(r) or 1
-    step = ROW // found.image.dtype.itemsize
-    blocks = [b for b in _blocks(target) if b.rows in (128, 64) and not (b.columns > 64 and b.columns // 2 >= columns)]
-    blocks = [b for b in blocks if b.columns >= WARPGROUP]
-    best = min(blocks, key=lambda b: _clocks(b, pixels, columns, depth, 1, target, step))
+    sizes = Sizes(pixels, columns, depth, 1, found.image.dtype.itemsize)
+    fitting = [b for b in blocks(target) if b.rows in (128, 64) and not (b.columns > 64 and b.columns // 2 >= columns)]
+    fitting = [b for b in fitting if b.columns >= WARPGROUP]
+    best = min(fitting, key=lambda b: clocks(b, sizes, target))
     placed = place_image(facts, found, target, best.rows, best.columns)
     tiles = placed.tiles[:1]
     end(facts, placed.found, placed.opts, best, placed.outer, placed.inner, placed.detail, tiles, target, engine=True)
@@ -156,25 +138,13 @@ def _warps_block(facts: KernelFacts, found: Product, target: Target) -> Block | 
 
 def engine_block(facts: KernelFacts, found: Product, target: Target) -> Block | None:
     """The block that takes the fewest clocks."""
-    rows, columns, depth, others = _sizes(facts, found)
-    step = ROW // found.first.dtype.itemsize
-    if rows < WARPGROUP or columns < FEWEST or depth <= step:
-        return None
-    first, second = (_fast_is_depth(facts, found, load) for load in (found.first, found.second))
-    lines = _lines(facts, found, found.first), _lines(facts, found, found.second)
-    best: tuple[float, Block] | None = None
-    for block in _blocks(target, len(_boxed(facts, found))):
-        # What lies along rows or columns is copied in parts of 128 bytes.
-        if (not first and block.rows % step) or (not second and block.columns % step):
-            continue
-        # Narrow blocks are for products of few columns: results of others are stored in rows of 128 bytes.
-        if block.columns < WARPGROUP and block.columns * 2 <= columns:
-            continue
-        if block.columns > FEWEST and block.columns // 2 >= columns:
-            continue
-        clocks = _clocks(block, rows, columns, depth, others, target, step, lines)
-        if best is None or clocks < best[0]:
-            best = clocks, block
+    loads = found.first, found.second
+    first, second = (not _fast_is_depth(facts, found, load) for load in loads)
+    sizes = Sizes(
+        *_sizes(facts, found), found.first.dtype.itemsize, (first, second),
+        (_lines(facts, found, found.first), _lines(facts, found, found.second)),
+    )  # fmt: skip
+    best = best_block(target, sizes, len(_boxed(facts, found)))
     return None if best is None else best[1]
 
 
@@ -183,45 +153,12 @@ def _fast_is_depth(facts: KernelFacts, found: Product, load: UOp) -> bool:
     return facts.stride(access, found.depth) == 1
 
 
-def _blocks(target: Target, stores: int = 1) -> Iterator[Block]:
-    """What fits, with room for so many results on their way to memory."""
-    for rows in ROWS:
-        for columns in COLUMNS:
-            if rows * columns > LARGEST:
-                continue
-            results = max(1, stores) * rows // 16 * 2 * 16 * ROW
-            room = target.shared_bytes - RING_WORDS - results
-            buffers = min(MOST_BUFFERS, room // ((rows + columns) * ROW))
-            if buffers >= 3:
-                yield Block(rows, columns, buffers)
-
-
 def _lines(facts: KernelFacts, found: Product, load: UOp) -> int:
     """How many lines of memory a part of a row of a factor is: two where rows begin in the middle of lines."""
     access = next(a for a in facts.accesses if a.node is load)
     steps = [facts.stride(access, r) for r in (found.rows, found.columns, found.depth) if r in access.ranges]
     pitch = max([step for step in steps if step is not None], default=0)
     return 2 if pitch * load.dtype.itemsize % ROW else 1
-
-
-def _clocks(
-    block: Block, rows: int, columns: int, depth: int, others: int, target: Target, step: int,
-    lines: tuple[int, int] = (1, 1),
-) -> float:  # fmt: skip
-    """About how long all blocks take."""
-    groups = block.rows // WARPGROUP
-    units = groups * block.columns / 2  # for 32 bytes of the sum
-    reads = groups * (WARPGROUP * 32 + 32 * block.columns)
-    writes = (block.rows + block.columns) * 32
-    a_step = max(
-        4 * units * (THREE_GROUPS if groups == 3 else 1), 4 * (reads + WRITES * writes) / SHARED_CLOCK,
-        (block.rows * lines[0] + block.columns * lines[1]) * LINE_CLOCKS,
-    ) * (SMALLER if block.rows * block.columns < 128 * 256 else 1)  # fmt: skip
-    blocks = others * -(-rows // block.rows) * -(-columns // block.columns)
-    turns = -(-blocks // target.cores)
-    # One warpgroup alone does not multiply while it hands a buffer on.
-    alone = 1.15 if groups == 1 else 1.0
-    return turns * (-(-depth // step) * a_step * alone + BLOCK_CLOCKS / 4) + BLOCK_CLOCKS
 
 
 def _opts(facts: KernelFacts, found: Product, block: Block, target: Target, engine: bool) -> list[Opt]:

@@ -62,8 +62,8 @@ def _aligned(side: UOp, shape: tuple[int, ...], summed: frozenset[int], engine: 
     return mk(Op.CAST, side.dtype, (_shown(_copied(plain, axes, LINE // itemsize), shape),))
 
 
-def _axes_of(view: AffineView) -> tuple[int, ...] | None:
-    """The axes along which a factor changes, the one along memory last; None where it is no plain array of rows."""
+def axis_steps(view: AffineView) -> dict[int, int] | None:
+    """Elements of memory that a step along each axis is; None where a view is not of all of an array."""
     steps: dict[int, int] = {}
     for number, place in enumerate(view.places):
         if place.inside is not None:
@@ -73,6 +73,14 @@ def _axes_of(view: AffineView) -> tuple[int, ...] | None:
             if axis in steps or step <= 0:
                 return None
             steps[axis] = step * beyond
+    return steps
+
+
+def _axes_of(view: AffineView) -> tuple[int, ...] | None:
+    """The axes along which a factor changes, the one along memory last; None where it is no plain array of rows."""
+    steps = axis_steps(view)
+    if steps is None:
+        return None
     axes = tuple(sorted(steps, key=lambda axis: -steps[axis]))
     if len(axes) < 2 or steps[axes[-1]] != 1:
         return None

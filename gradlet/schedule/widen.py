@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from gradlet.base.dtype import dtypes
+from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import MOVEMENT, AxesArg, Op
 from gradlet.schedule.affineviews import affine_view
 from gradlet.schedule.clean import REDUCES, find_devices, rebuild
 from gradlet.schedule.moves import chain_to, replay, reshape, root_of
 from gradlet.schedule.rowpitch import align_rows
+from gradlet.schedule.unitparts import in_parts, total
 from gradlet.target.matrixcore import MatrixUnits
 from gradlet.target.target import Target
 
@@ -65,6 +67,10 @@ def convert_once(root: UOp, target_of: Callable[[str], Target], default_device: 
             product = _channels_together(_converted_by_units(src[0], units), summed)
             if _multiplied_by(units, product):
                 product = align_rows(product, summed, target.copy_engine)
+                if target.copy_engine and not STRICT_FLOAT.value:
+                    parts = in_parts(node, product, target)
+                    if parts is not None:
+                        return total(_with_own_conversions(parts.partial, parts.product, taken))
             return _with_own_conversions(node, product, taken)
         if target.kind != "cpu":
             return None

@@ -197,6 +197,20 @@ def test_rows_of_a_table_are_added_up_in_order(table: int, width: tuple[int, ...
 
 
 @pytest.mark.slow
+def test_parts_add_up_to_the_product() -> None:
+    eager = replace(SM_90, name="eager", launch_ps=0)  # parts pay for short sums, too
+    a, b = (Tensor.empty(512, 64, device=emulate.register(eager), dtype=dtypes.bfloat16) for _ in range(2))
+    assert len(a.T.matmul(b, dtype="float32").schedule().calls) == 2
+    same(
+        _narrow(lambda a, b: a.T.matmul(b, dtype="float32") * 2),
+        numbers(512, 64),
+        numbers(512, 64),
+        target=eager,
+        tolerance=1e-4,
+    )
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_by_matrix_units(name: str) -> None:
     function, shapes = PRODUCTS[name]
