@@ -437,7 +437,7 @@ def _structure(value: Any, numbers: Sequence[int]) -> Any:
 def _row(program: AnyProgram) -> KernelRow:
     plan = launch_plan(program)
     segments = tuple([tuple([(s.blocks, s.seconds) for s in stage]) for stage in plan.segments])
-    return KernelRow(plan.name, plan.stages, plan.entries, segments, plan.grid, plan.words)
+    return KernelRow(plan.name, plan.stages, plan.entries, segments, plan.words)
 
 
 def _same_form(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:

@@ -16,7 +16,7 @@ from gradlet.base.errors import FileFormatError
 from gradlet.io.files import short
 
 FORMAT: Final = "gradlet program"
-VERSION: Final = 1
+VERSION: Final = 2
 MOST_BYTES: Final = 1 << 48  # of all memory: no machine has more, and sums of such numbers stay exact
 MOST_ITEMS: Final = 1 << 24  # of any list
 MOST_AXES: Final = 64
@@ -101,7 +101,6 @@ class KernelRow(NamedTuple):
     stages: tuple[str, ...]
     entries: str
     segments: tuple[tuple[tuple[int, float], ...], ...]
-    grid: int
     words: int
 
 
@@ -388,7 +387,7 @@ class _Reader:
             self.fail(where, f"nothing says what buffer {min(missing)} is")
 
     def kernel(self, row: Any, where: str) -> KernelRow:
-        name, stages, entries, segments, grid, words = self.fields(row, where, *KernelRow._fields)
+        name, stages, entries, segments, words = self.fields(row, where, *KernelRow._fields)
         names = tuple([self.word(s, f"{where}.stages") for s in self.items(stages, f"{where}.stages")])
         rows = self.items(segments, f"{where}.segments")
         if len(names) != len(rows) or not names:
@@ -403,7 +402,7 @@ class _Reader:
             cut.append(tuple([(int(blocks), float(seconds)) for blocks, seconds in pairs]))
         return KernelRow(
             self.word(name, where), names, self.word(entries, where), tuple(cut),
-            self.number(grid, f"{where}.grid", MOST_BYTES), self.number(words, f"{where}.words", MOST_ITEMS),
+            self.number(words, f"{where}.words", MOST_ITEMS),
         )  # fmt: skip
 
     def launch(self, row: Any, where: str) -> Launch:
@@ -463,6 +462,6 @@ class _Reader:
     def check_functions(self, found: Manifest) -> None:
         """The image has every function of every kernel in it."""
         for number, kernel in enumerate(found.kernels):
-            for name in (kernel.name, *kernel.stages):
+            for name in kernel.stages:
                 if number not in found.objects and f"{number}:{name}" not in found.functions:
                     self.fail("functions", f"function {name!r} of kernel {number} is missing")

@@ -172,11 +172,10 @@ def _from_code(archive: Archive, manifest: Manifest) -> list[CpuProgram]:
     for number, row in enumerate(manifest.kernels):
         plan = plan_from(row)
         if number in manifest.objects:
-            loaded = load_code(archive.read(_object_name(number), MOST_CODE), plan.functions, plan.entries)
+            loaded = load_code(archive.read(_object_name(number), MOST_CODE), plan.stages, plan.entries)
         else:
             assert image is not None  # the manifest was checked: it has the functions of this kernel
-            names = dict.fromkeys((plan.name, *plan.stages))
-            loaded = _Functions(image, {name: image.addresses[f"{number}:{name}"] for name in names})
+            loaded = _Functions(image, {name: image.addresses[f"{number}:{name}"] for name in plan.stages})
         programs.append(CpuProgram(loaded, plan))
     return programs
 

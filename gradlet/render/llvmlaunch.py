@@ -1,12 +1,11 @@
 """Launches of several kernels as one LLVM IR module: a function a body, a function a stage that walks its segments.
 
 `<name>_stage<k>(ptr table, i64 begin, i64 end)` runs the blocks [begin, end) of the stage, its segments' blocks counted
-one after another; `<name>` runs all stages on the calling thread. A stage of one segment of one body is that body,
-unless others use it too. `table` is the launch's: addresses by slot, then
-variables. What differs between segments stands in two constant arrays: hundreds of segments are no more code than one.
-A stage of one segment has no loop over segments. Its bodies read the launch's table where that has their
-words in a row.
-The addresses of `<name>` and of the stages stand in the array `<name>_entries`: a loader looks one name up.
+one after another. A stage of one segment of one body is that body, unless others use it too. `table` is the launch's:
+addresses by slot, then variables. What differs between segments stands in two constant arrays: hundreds of segments are
+no more code than one. A stage of one segment has no loop over segments. Its bodies read the launch's table where that
+has their words in a row.
+The addresses of the stages stand in the array `<name>_entries`: a loader looks one name up.
 
 Bodies that other launches have too may stand in modules of their own, the same in all of them, for who links several.
 """
@@ -72,7 +71,7 @@ def stage_name(program: LaunchProgram, number: int) -> str:
 
 
 def entries_name(program: LaunchProgram) -> str:
-    """The array of the addresses of all functions that are called from outside: of the launch, then of each stage."""
+    """The array of the addresses of all functions that are called from outside: one a stage."""
     return f"{program.name}_entries"
 
 
@@ -97,11 +96,9 @@ def _launch_module(program: LaunchProgram, target: Target, apart: Collection[int
     rest = [stage for stage in stages if stage not in whole.values()]
     for stage in rest:
         functions.append(stage.function())
-    functions.append(_all_stages(program))
     body_lines = [line for stage in rest for line in stage.constants()]
-    entries = [program.name, *[stage_name(program, number) for number in range(len(stages))]]
-    listed = ", ".join(f"ptr @{name}" for name in entries)
-    body_lines.append(f"@{entries_name(program)} = constant [{len(entries)} x ptr] [{listed}]")
+    listed = ", ".join(f"ptr @{stage_name(program, number)}" for number in range(len(stages)))
+    body_lines.append(f"@{entries_name(program)} = constant [{len(stages)} x ptr] [{listed}]")
     for function in functions:
         body_lines += ["", *function.lines]
     first = program.programs[0]
@@ -122,15 +119,6 @@ def _whole_stages(program: LaunchProgram, stages: list[_Stage], apart: Collectio
 
 def _body_name(program: LaunchProgram, number: int) -> str:
     return f"{program.name}_body{number}"
-
-
-def _all_stages(program: LaunchProgram) -> Function:
-    writer = Writer()
-    for number, stage in enumerate(program.work):
-        blocks = sum(work.blocks for work in stage)
-        writer.line(f"call void @{stage_name(program, number)}(ptr %table, i64 0, i64 {blocks})")
-    writer.line("ret void")
-    return Function([f"define void @{program.name}({CPU_ARGUMENTS}) #0 {{", *writer.lines, "}"], {}, 0)
 
 
 @dataclass

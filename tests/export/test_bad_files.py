@@ -107,7 +107,7 @@ def test_a_manifest_that_is_none(tmp_path: Path, content: Members) -> None:
 
 def test_versions_and_devices(tmp_path: Path, content: Members) -> None:
     for key, value, message in (
-        ("version", 2, "format version 2, this gradlet reads 1; install a newer gradlet"),
+        ("version", 3, "format version 3, this gradlet reads 2; install a newer gradlet"),
         ("version", 0, "export the program again"),
         ("version", "1", "export the program again"),
         ("device", "CUDA", "is for device 'CUDA'; programs run on the CPU"),

@@ -21,11 +21,12 @@ from gradlet import Tensor
 from gradlet.codegen import pipeline
 from gradlet.codegen.launch import lower_launch
 from gradlet.device.common.llvm import emit_object
+from gradlet.device.cpu.plan import launch_plan
 from gradlet.graph import numeric
 from gradlet.graph.evaluate import run_kernel, run_launch
 from gradlet.graph.launch import is_launch, variables_in_order
 from gradlet.graph.node import UOp
-from gradlet.graph.program import AnyProgram, LinearProgram
+from gradlet.graph.program import AnyProgram
 from gradlet.ops.op import Op
 from gradlet.render.llvmlaunch import render
 from gradlet.runtime.buffer import buffer_of
@@ -93,7 +94,7 @@ def run(cases: Sequence[Case], target: Target, folder: Path) -> list[list[Array]
     before, places = _layout(cases)
     objects = [_object(_main(cases, before, places, target), target, folder / "main.o")]
     for number, case in enumerate(cases):
-        program = dataclasses.replace(case.program, name=_name(number))
+        program = _named(case, number)
         objects.append(_object(render(program, target), target, folder / f"{number}.o"))
     linker, emulator = (_tool(names) for names in TOOLS[target.name])
     assert linker and emulator
@@ -172,8 +173,9 @@ def _evaluate(ast: UOp, arrays: Sequence[Array], values: Sequence[int]) -> None:
 # ---- the program --------------------------------------------------------------------------------------------------
 
 
-def _name(number: int) -> str:
-    return f"kernel{number}"
+def _named(case: Case, number: int) -> AnyProgram:
+    """The program of a case under a name of its own."""
+    return dataclasses.replace(case.program, name=f"kernel{number}")
 
 
 def _layout(cases: Sequence[Case]) -> tuple[bytes, list[list[int]]]:
@@ -208,7 +210,8 @@ def _main(cases: Sequence[Case], memory: bytes, places: list[list[int]], target:
     head = [f'target triple = "{target.triple}"', f'@memory = global [{len(memory)} x i8] c"{text}", align 64']
     body = ["define void @run() {"]
     for number, (case, starts) in enumerate(zip(cases, places, strict=True)):
-        head.append(f"declare void @{_name(number)}(ptr, i64, i64)")
+        plan = launch_plan(_named(case, number))
+        head += [f"declare void @{stage}(ptr, i64, i64)" for stage in plan.stages]
         words = len(starts) + len(case.values)
         head.append(f"@table{number} = global [{max(1, words)} x i64] zeroinitializer, align 8")
         for slot, start in enumerate(starts):
@@ -218,8 +221,9 @@ def _main(cases: Sequence[Case], memory: bytes, places: list[list[int]], target:
         for place, word in enumerate(listed):
             body.append(f"  %t{number}_{place} = getelementptr i64, ptr @table{number}, i32 {place}")
             body.append(f"  store i64 {word}, ptr %t{number}_{place}, align 8")
-        grid = case.program.grid if isinstance(case.program, LinearProgram) else 1
-        body.append(f"  call void @{_name(number)}(ptr @table{number}, i64 0, i64 {grid})")
+        for stage, segments in zip(plan.stages, plan.segments, strict=True):
+            blocks = sum(segment.blocks for segment in segments)
+            body.append(f"  call void @{stage}(ptr @table{number}, i64 0, i64 {blocks})")
     body += ["  ret void", "}"]
     if target is WASM:
         body += ["define ptr @place() {", "  ret ptr @memory", "}"]

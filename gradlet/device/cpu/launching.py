@@ -21,6 +21,7 @@ from gradlet.runtime.buffer import Buffer
 INLINE_SECONDS: Final = 5e-6
 # Parts for each thread: more even out uneven cores, fewer cost less.
 PARTS_PER_THREAD: Final = 4
+_FUNCTION: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
 class Stage:
@@ -74,13 +75,10 @@ class CpuProgram:
 
     def __init__(self, loaded: Loaded, plan: LaunchPlan) -> None:
         self._loaded = loaded  # the code lives as long as this
-        self._grid = plan.grid
-        # This runs all blocks of all stages.
-        self._address = loaded.addresses[plan.name]
-        self._function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(self._address)
         self.stages = [
             Stage(loaded.addresses[name], segments) for name, segments in zip(plan.stages, plan.segments, strict=True)
         ]
+        self._calls = [(_FUNCTION(stage.address), stage.blocks) for stage in self.stages]
         self._is_small = all(stage.is_small for stage in self.stages)
         self.words = plan.words  # addresses and values of a launch
         self._pack = struct.Struct(f"<{self.words}q").pack_into
@@ -96,9 +94,9 @@ class CpuProgram:
         return None
 
     def stage_words(self, table: int, threads: int) -> list[tuple[int, ...]]:
-        """The pool's words for every stage of a launch with this table; one stage where a single thread runs it all."""
-        if threads == 1 or self._is_small:
-            return [(self._address, self._grid, 1, 0, table)]
+        """The pool's words for every stage of a launch with this table; one part where a single thread runs it all."""
+        if threads == 1:
+            return [(stage.address, stage.blocks, 1, 0, table) for stage in self.stages]
         return [stage.words(table, threads) for stage in self.stages]
 
     def _launch(self, buffers: Sequence[Buffer], values: Sequence[int]) -> None:
@@ -107,19 +105,14 @@ class CpuProgram:
         except IndexError:
             words = _Words(self.stages, self.words)
         self._pack(words.memory, words.header_bytes, *[b._address or b.address for b in buffers], *values)
-        if self._is_small:
-            self._function(words.table, 0, self._grid)
-        else:
-            self._launch_parallel(words)
-        self._idle.append(words)
-
-    def _launch_parallel(self, words: _Words) -> None:
-        threads = thread_count()
+        threads = 1 if self._is_small else thread_count()
         if threads == 1:
-            self._function(words.table, 0, self._grid)
+            for function, blocks in self._calls:
+                function(words.table, 0, blocks)
         else:
             words.cut_for(threads)
             pool.pool_of(threads).run_stages(words.address)
+        self._idle.append(words)
 
 
 _thread_count: dict[int, int] = {}

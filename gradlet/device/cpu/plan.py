@@ -13,11 +13,10 @@ class LaunchPlan(NamedTuple):
     """How a loaded kernel, or a launch of several, is run.
 
     Attributes:
-        name: the function that runs everything on one thread.
+        name: of the kernel or the launch.
         stages: the functions that threads share the blocks of, one a stage.
         entries: an array in the code with the addresses of all functions; "" where there is one function.
         segments: for each stage its blocks and what they cost.
-        grid: blocks of the function `name`.
         words: addresses and values in the launch table.
     """
 
@@ -25,13 +24,7 @@ class LaunchPlan(NamedTuple):
     stages: tuple[str, ...]
     entries: str
     segments: tuple[tuple[Segment, ...], ...]
-    grid: int
     words: int
-
-    @property
-    def functions(self) -> tuple[str, ...]:
-        """All functions, in the order of the array `entries`."""
-        return (self.name, *self.stages) if self.entries else (self.name,)
 
 
 def launch_plan(program: AnyProgram) -> LaunchPlan:
@@ -39,16 +32,16 @@ def launch_plan(program: AnyProgram) -> LaunchPlan:
     if isinstance(program, LinearProgram):
         segments: tuple[tuple[Segment, ...], ...] = ((kernel_segment(program),),)
         words = len(program.params) + len(program.variables)
-        return LaunchPlan(program.name, (program.name,), "", segments, program.grid, words)
+        return LaunchPlan(program.name, (program.name,), "", segments, words)
     from gradlet.render.llvmlaunch import entries_name, stage_name  # programs that are recalled need no renderer
 
     stages = tuple(stage_name(program, number) for number in range(len(program.stages)))
     segments = tuple(tuple(stage) for stage in launch_segments(program))
-    return LaunchPlan(program.name, stages, entries_name(program), segments, 1, len(program.params) + program.variables)
+    return LaunchPlan(program.name, stages, entries_name(program), segments, len(program.params) + program.variables)
 
 
 def plan_from(fields: Sequence[Any]) -> LaunchPlan:
     """A plan that was written as lists: `plan_from(as_lists(plan)) == plan`."""
-    name, stages, entries, segments, grid, words = fields
+    name, stages, entries, segments, words = fields
     cut = tuple(tuple(Segment(*segment) for segment in stage) for stage in segments)
-    return LaunchPlan(name, tuple(stages), entries, cut, grid, words)
+    return LaunchPlan(name, tuple(stages), entries, cut, words)

@@ -24,7 +24,7 @@ from gradlet.target.target import TRANSCENDENTAL, Target
 
 def link(code: bytes, plan: LaunchPlan) -> Loaded:
     """The functions of a kernel or a launch, in this process."""
-    return load(code, plan.functions, plan.entries)
+    return load(code, plan.stages, plan.entries)
 
 
 @lru_cache(maxsize=128)

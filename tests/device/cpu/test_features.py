@@ -27,10 +27,12 @@ FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int6
 
 def run(program: AnyProgram, arrays: list[Array], values: list[int]) -> None:
     """Compile, link, and run all of it on this thread."""
-    loaded = link(CpuBackend("CPU").compile(program), launch_plan(program))
+    plan = launch_plan(program)
+    loaded = link(CpuBackend("CPU").compile(program), plan)
     words = struct.pack(f"<{len(arrays) + len(values)}q", *[a.ctypes.data for a in arrays], *values)
     table = ctypes.create_string_buffer(words)
-    FUNCTION(loaded.addresses[program.name])(ctypes.addressof(table), 0, getattr(program, "grid", 1))
+    for stage, segments in zip(plan.stages, plan.segments, strict=True):
+        FUNCTION(loaded.addresses[stage])(ctypes.addressof(table), 0, sum(segment.blocks for segment in segments))
 
 
 @FEATURES

@@ -2,7 +2,7 @@ target triple = "x86_64-unknown-linux-gnu"
 
 @mixed_stage0_segments = internal constant [3 x { i64, i32, i32 }] [{ i64, i32, i32 } { i64 1, i32 0, i32 0 }, { i64, i32, i32 } { i64 6, i32 1, i32 2 }, { i64, i32, i32 } { i64 7, i32 0, i32 6 }]
 @mixed_stage0_words = internal constant [8 x i32] [i32 3, i32 4, i32 -1, i32 2, i32 1, i32 -1, i32 5, i32 6]
-@mixed_entries = constant [3 x ptr] [ptr @mixed, ptr @mixed_stage0, ptr @mixed_stage1]
+@mixed_entries = constant [2 x ptr] [ptr @mixed_stage0, ptr @mixed_stage1]
 
 define internal void @mixed_body0(ptr noalias readonly %table, i64 %begin, i64 %end) #1 {
 entry:
@@ -241,13 +241,6 @@ next:
   %more = icmp slt i64 %stop, %end
   br i1 %more, label %segment, label %out
 out:
-  ret void
-}
-
-define void @mixed(ptr noalias readonly %table, i64 %begin, i64 %end) #0 {
-entry:
-  call void @mixed_stage0(ptr %table, i64 0, i64 7)
-  call void @mixed_stage1(ptr %table, i64 0, i64 1)
   ret void
 }
 

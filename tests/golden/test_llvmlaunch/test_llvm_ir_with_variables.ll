@@ -2,7 +2,7 @@ target triple = "x86_64-unknown-linux-gnu"
 
 @variables_stage0_segments = internal constant [2 x { i64, i32, i32 }] [{ i64, i32, i32 } { i64 1, i32 0, i32 0 }, { i64, i32, i32 } { i64 2, i32 0, i32 4 }]
 @variables_stage0_words = internal constant [8 x i32] [i32 0, i32 2, i32 3, i32 4, i32 1, i32 2, i32 4, i32 3]
-@variables_entries = constant [2 x ptr] [ptr @variables, ptr @variables_stage0]
+@variables_entries = constant [1 x ptr] [ptr @variables_stage0]
 
 define internal void @variables_body0(ptr noalias readonly %table, i64 %begin, i64 %end) #1 {
 entry:
@@ -140,12 +140,6 @@ next:
   %more = icmp slt i64 %stop, %end
   br i1 %more, label %segment, label %out
 out:
-  ret void
-}
-
-define void @variables(ptr noalias readonly %table, i64 %begin, i64 %end) #0 {
-entry:
-  call void @variables_stage0(ptr %table, i64 0, i64 2)
   ret void
 }
 
