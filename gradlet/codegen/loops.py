@@ -342,12 +342,28 @@ class Nest:
     def _wanted(self, node: UOp) -> list[tuple[UOp, Place]]:
         """Where the ranges that a REDUCE or AFTER closes have to stand, outermost first."""
         places: list[tuple[UOp, Place]] = []
-        parent = self.context(node)
         inside = [s for s in node.src if s.op is not _RANGE]
-        for loop in sorted(closed_by(node), key=self.nesting):
-            places.append((loop, Place(parent, max([self.level(s, parent) for s in inside]))))
-            parent = loop
+        for chain in self._closed_chains(node, inside):
+            parent = self.context(node)
+            for loop in chain:
+                wanted = (loop, Place(parent, max([self.level(s, parent) for s in inside])))
+                if wanted not in places:
+                    places.append(wanted)
+                parent = loop
         return places
+
+    def _closed_chains(self, node: UOp, inside: list[UOp]) -> list[list[UOp]]:
+        """The closed ranges, outermost first; stores that fill an array in loops of their own have theirs each."""
+        closed = sorted(closed_by(node), key=self.nesting)
+        if len(inside) == 1:
+            return [closed]
+        chains = [[r for r in closed if r in self.ranges[s]] for s in inside]
+        parents: dict[UOp, UOp | None] = {}
+        for chain in chains:
+            for parent, loop in zip([None, *chain], chain):
+                if parents.setdefault(loop, parent) is not parent:
+                    return [closed]
+        return chains if len(parents) == len(closed) else [closed]
 
 
 def separate(sink: UOp) -> UOp:

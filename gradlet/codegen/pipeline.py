@@ -29,7 +29,7 @@ from gradlet.graph.passes import Observer, Pass, Pipeline
 from gradlet.graph.program import LinearProgram
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AxisKind, KernelArg, Op, Stage
-from gradlet.optimize import cost, heuristic, rotation
+from gradlet.optimize import cost, heuristic
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import KernelFacts, range_size, remembered_order, size_bound
 from gradlet.optimize.opttext import opts_for
@@ -62,7 +62,7 @@ def _apply_opts(sink: UOp, context: Lowering) -> UOp:
         opts = opts_for(OPTS.value, sink.arg.name)
     if opts is None:
         opts = (
-            rotation.least(KernelFacts(sink), context.target)
+            heuristic.least(KernelFacts(sink), context.target)
             if NOOPT.value
             else heuristic.choose(sink, context.target, context.parallel)
         )

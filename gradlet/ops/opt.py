@@ -26,6 +26,7 @@ class OptKind(IntEnum):
     SCAN = 25  # lanes along a range through which values are carried: combined in registers first
     ONLINE = 24  # a maximum and the sum of exponentials below it go by blocks of `amount`, in one pass
     ROTATE = 26  # a mean weighted by a softmax along the (reduce) range goes by blocks of `amount`, in one pass
+    FEED = 28  # sums whose weights are made of products go by blocks of `amount` along their (reduce) range
     LOOKUP = 23  # keep a table of few elements in registers: loads from it that run over the range shuffle lanes
     TENSORIZE = 30  # a matrix unit sums products along the range (a reduce range of staged factors)
     SPECIALIZE = 31  # a warp of its own begins the copies that iterations of the range need
@@ -119,12 +120,25 @@ class RotateDetail(NamedTuple):
     pad: int = 0
 
 
+class FeedDetail(NamedTuple):
+    """FEED: the rows that share a block.
+
+    Attributes:
+        row: the number of their range.
+        pad: by how many elements the rows side by side in an array are longer than they have to be.
+    """
+
+    row: int
+    pad: int = 0
+
+
 DETAILS: Final[dict[OptKind, type[OptDetail]]] = {
     OptKind.ACCUMULATE: AccumulateDetail,
     OptKind.STAGE: StageDetail,
     OptKind.PREFETCH: PrefetchDetail,
     OptKind.LOOKUP: LookupDetail,
     OptKind.ROTATE: RotateDetail,
+    OptKind.FEED: FeedDetail,
     OptKind.TENSORIZE: TensorizeDetail,
     OptKind.TILE_ORDER: TileOrderDetail,
 }

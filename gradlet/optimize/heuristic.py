@@ -9,7 +9,7 @@ from typing import Final
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, adds_in_order
 from gradlet.ops.opt import Opt, OptKind, Tail
-from gradlet.optimize import contraction, lanes, rotation, streams, tiles, words
+from gradlet.optimize import contraction, feeding, lanes, rotation, streams, tiles, words
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import (
     HEAVY,
@@ -67,6 +67,11 @@ def choose(sink: UOp, target: Target, parallel: bool = True) -> tuple[Opt, ...]:
     return tuple(_plan(facts, target, parallel).opts)
 
 
+def least(facts: KernelFacts, target: Target) -> tuple[Opt, ...]:
+    """What a kernel cannot do without, however little it is to be optimised: else its work would be multiplied."""
+    return rotation.least(facts, target) or feeding.least(facts, target)
+
+
 def _with_own_arrays(facts: KernelFacts, target: Target, parallel: bool) -> tuple[Opt, ...]:
     """For a kernel that says itself what lies near the core: parts for the cores, the rest stays as it is written."""
     shared = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP and r not in facts.closed()]
@@ -87,7 +92,7 @@ def _plan(facts: KernelFacts, target: Target, parallel: bool) -> Plan:
         return plan
     taken = any(r.arg.kind is AxisKind.PARALLEL for r in facts.loops)
     parallel = parallel and not taken and _worth_threads(facts, plan)
-    if rotation.plan_rotation(facts, plan, parallel):
+    if rotation.plan_rotation(facts, plan, parallel) or feeding.plan_feeding(facts, plan, parallel):
         return plan
     tiled = words.block_products(facts, plan) or contraction.tile(facts, plan, parallel)
     busy = tiled | _vectorize_reduces(facts, plan, tiled)

@@ -196,10 +196,10 @@ def bounds_of(x: UOp, along: UOp) -> list[Bound]:
         if node.op is Op.WHERE:
             condition, yes, no = node.src
             if _is_hidden(no):
-                found += _conditions(condition, along, True)
+                found += conditions_of(condition, along, True)
                 stack.append(yes)
             elif _is_hidden(yes):
-                found += _conditions(condition, along, False)
+                found += conditions_of(condition, along, False)
                 stack.append(no)
         elif node.op is Op.ADD:
             stack += node.src
@@ -212,10 +212,10 @@ def _is_hidden(node: UOp) -> bool:
     return node.op is Op.CONST and node.arg == MINUS_INFINITY
 
 
-def _conditions(condition: UOp, along: UOp, holds: bool) -> list[Bound]:
+def conditions_of(condition: UOp, along: UOp, holds: bool) -> list[Bound]:
     """What follows for the range where a condition holds (or does not)."""
     if condition.op is (Op.AND if holds else Op.OR):
-        return [b for part in condition.src for b in _conditions(part, along, holds)]
+        return [b for part in condition.src for b in conditions_of(part, along, holds)]
     if condition.op is not Op.CMPLT:
         return []
     left, right = _as_index(condition.src[0]), _as_index(condition.src[1])

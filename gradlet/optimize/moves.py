@@ -251,6 +251,7 @@ MOVES: Final[dict[OptKind, Proposals]] = {
 
 # The words that it does not try by itself, and why; it keeps and changes them where the heuristic chose them.
 NOT_TRIED: Final[dict[OptKind, str]] = {
+    OptKind.FEED: "what it needs beside it (rows, tiles of every product) is chosen by formula",
     OptKind.ROTATE: "what it needs beside it (rows, tiles in five loops) is chosen by formula",
     OptKind.TENSORIZE: "only GPUs have matrix units, and search measures on the CPU",
     OptKind.THREAD: "only GPUs have workgroups, and search measures on the CPU",

@@ -287,28 +287,25 @@ class Search:
 
     # moves
     def rotate(self) -> None:
-        """Make a kernel of every two products with a softmax between them that can go by blocks of keys."""
+        """Make a kernel of every two products with a softmax between them that can go by blocks of keys, and of every
+        products that those scores feed."""
         found = rotations(self)
-        made: list[tuple[int, list[Cell]]] = []
-        counted: set[int] = set()
+        again = {c.number for rotation in found for c in rotation.again}
+        self.copied |= again
+        for number in sorted(again, reverse=True):
+            self.kernels[number].alive = False
+            self.graph.hand_down(number)
         for rotation in found:
-            own = {c.number for c in rotation.counted}
-            first, *others = [c.number for c in rotation.cells if c.number not in own]
+            first, *others = [c.number for c in rotation.cells if c.number not in again]
             for number in others:
                 if not self.graph.merge(first, number):
                     raise CompilerError("schedule: two products and their softmax cannot join; please report this")
                 self.kernels[number].alive = False
                 self.owner[number] = first
                 self.steps.work.merges += 1
-            counted |= own
-            made.append((first, rotation.cells))
-        self.copied |= counted
-        for number in sorted(counted, reverse=True):
-            self.kernels[number].alive = False
-            self.graph.hand_down(number)
-        for first, cells in made:
-            stored = cells[-1:]
-            self.take(first, cells, stored, self.pricer(self.steps.devices[cells[-1].root]).rotated(cells, stored))
+            stored = self.stored_cells(rotation.cells)
+            verdict = self.pricer(self.steps.devices[rotation.cells[-1].root]).rotated(rotation.cells, stored)
+            self.take(first, rotation.cells, stored, verdict)
 
     def propose(self, first: int, second: int) -> None:
         """Put a merge on the heap if it gains."""

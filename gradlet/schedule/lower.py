@@ -10,7 +10,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.graph.extents import Extents
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.rewrite import rewrite
-from gradlet.ops.op import KernelArg, Op
+from gradlet.ops.op import MOVEMENT, KernelArg, Op
 from gradlet.rules.sets import INDEX_MATH
 from gradlet.schedule.blocks import Frame, cut_nest
 from gradlet.schedule.lowered import Lowered, finish
@@ -40,6 +40,19 @@ def reduce_levels(outputs: Sequence[UOp], stops: Callable[[UOp], bool]) -> dict[
     return levels
 
 
+def _feeds(levels: Mapping[UOp, int]) -> bool:
+    """Whether the kernel has a product of two factors inside another one: what is hidden decides what is run there."""
+    products = [
+        level
+        for node, level in levels.items()
+        if node.op is Op.REDUCE_AXES
+        and node.arg.op is Op.ADD
+        and node.src[0].op is Op.MUL
+        and all(s.op in MOVEMENT for s in node.src[0].src)
+    ]
+    return len(set(products)) > 1
+
+
 def lower_kernel(
     outputs: Sequence[UOp],
     places: Mapping[UOp, UOp],
@@ -65,7 +78,7 @@ def lower_kernel(
     lowering = Lowering(places, axis_loops, own, frame)
     lowering.levels = reduce_levels(outputs, lambda n: n in places and n not in own)
     # Scores, their maximum, the sum of exponentials, the weighted sum: what is hidden from whom decides what is run.
-    lowering.counts = max(lowering.levels.values(), default=0) >= ROTATED
+    lowering.counts = max(lowering.levels.values(), default=0) >= ROTATED or _feeds(lowering.levels)
     for node in lowering.levels:
         if node.op is Op.SCAN:
             along = [loop for loop in lowering.axis_loops(node, node.arg.axis) if loop[1] != 1]

@@ -21,6 +21,7 @@ from gradlet.schedule.convolution import stage_convolutions
 from gradlet.schedule.deep import cut_deep_products
 from gradlet.schedule.dots import form_dots
 from gradlet.schedule.emit import Emitter
+from gradlet.schedule.exchange import exchange_sums
 from gradlet.schedule.explain import Explanation, explain
 from gradlet.schedule.hazards import place_writes
 from gradlet.schedule.launches import partition
@@ -63,6 +64,12 @@ def _keep_bases_whole(node: UOp, context: Context) -> UOp:
     node, guards = clean.keep_bases_whole(node)
     context.guards = len(guards)
     return sink([*node.src, *guards]) if guards else node
+
+
+def _exchange_sums(node: UOp, context: Context) -> UOp:
+    if STRICT_FLOAT.value:  # it would change the order of sums
+        return node
+    return exchange_sums(node)
 
 
 def _pull_sums(node: UOp, context: Context) -> UOp:
@@ -261,6 +268,8 @@ PIPELINE: Final = Pipeline(
         Pass("form byte dots", _form_dots, T, T, doc="four products of the bytes in words are one operation"),
         Pass("pack narrow products", _pack_products, T, T,
              doc="products of integers of 8 and 16 bits multiply several of them at once, in words"),
+        Pass("exchange sums", _exchange_sums, T, T,
+             doc="the mean in the gradient of attention's softmax is taken from the result, not from all pairs"),
         Pass("pull sums through windows", _pull_sums, T, T,
              doc="the gradient of a convolution is a convolution, not products that are scattered"),
         Pass("pick selected elements", _pick_selected, T, T,

@@ -159,7 +159,8 @@ class Pricer:
                 outer &= cell.kept
         width = prod([stored[0].loops[a] for a in outer])
         traffic = sum(count for count, _ in sources.values()) + sum(c.out_bytes for c in stored)
-        return self._verdict(work, traffic, width, True, outer, (), sources, reduces=True, tiled=True)
+        chain = (outer,) if len(stored) > 1 else ()
+        return self._verdict(work, traffic, width, True, outer, chain, sources, reduces=True, tiled=True)
 
     def _is_read_in_order(self, cells: Sequence[Cell], inside: Collection[UOp], lane: int | None) -> bool:
         """Whether all that is read of some size lies in memory along the innermost loop of a result: nothing turns."""

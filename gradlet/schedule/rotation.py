@@ -22,6 +22,7 @@ from gradlet.graph.allocation import COUNTER_NUMBER
 from gradlet.graph.node import UOp
 from gradlet.ops.op import ELEMENTWISE, MOVEMENT, Op
 from gradlet.schedule.cells import Cell
+from gradlet.schedule.feeding import Feeding, feeding, is_tied
 from gradlet.target.rotation import blocks
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 # Ops between a value and its user that give every element of it, perhaps many times.
 _WHOLE: Final = frozenset({Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.CONTIGUOUS})
+NOTHING_FED: Final = Feeding(frozenset(), [])
 # Work of an element that a kernel may do again for every block of rows.
 CHEAP: Final = 2
 
@@ -38,11 +40,12 @@ class Rotation(NamedTuple):
 
     Attributes:
         cells: all of them, sources first.
-        counted: those among them that only count, and are computed by whoever needs them.
+        again: those among them that are computed by every kernel that needs them: they only count, or have an element
+            for every pair of a query and a key.
     """
 
     cells: list[Cell]
-    counted: list[Cell]
+    again: list[Cell]
 
 
 def rotations(search: Search) -> list[Rotation]:
@@ -53,15 +56,25 @@ def rotations(search: Search) -> list[Rotation]:
     if not any(n.op is Op.EXP for n in steps.order):
         return []
     found: list[list[Cell]] = []
+    wide: set[int] = set()
     for cell in search.cells:
-        if cell.contraction and (chain := _between(search, cell)) is not None:
-            found.append(chain)
+        chain = _between(search, cell) if cell.contraction else None
+        if chain is not None:
+            found += [chain.cells, *chain.fed.kernels]
+            wide |= chain.fed.wide
     counted = _counted(search, found)
-    return [_with_operands(search, cells, counted) for cells in found]
+    return [_with_operands(search, cells, counted, wide) for cells in found]
 
 
-def _between(search: Search, last: Cell) -> list[Cell] | None:
-    """The cells from a product of scores to the product of the weights, which is the last one; None if it is none."""
+class Chain(NamedTuple):
+    """The cells from a product of scores to the product of the weights, and what else the scores feed."""
+
+    cells: list[Cell]
+    fed: Feeding
+
+
+def _between(search: Search, last: Cell) -> Chain | None:
+    """The chain that ends with a product, if there is one."""
     reduce, steps = last.reduce, search.steps
     assert reduce is not None
     summed = last.running - last.kept
@@ -79,7 +92,7 @@ def _between(search: Search, last: Cell) -> list[Cell] | None:
         reduces = {first.number, search.home[top], search.home[total], last.number}
         if cells is None or len(reduces) != 4 or {c.number for c in cells if c.reduce is not None} != reduces:
             return None
-        if not all(_is_free(search, c, cells) for c in cells) or first.reduce is None or first.reduce.arg.limited:
+        if first.reduce is None or first.reduce.arg.limited:
             return None
         rows = frozenset([a for a, _ in steps.axes.loops(total)])
         keys, columns, depth = first.kept - rows, last.kept - rows, first.running - first.kept
@@ -90,9 +103,12 @@ def _between(search: Search, last: Cell) -> list[Cell] | None:
         shared += [r.atoms for r in last.reads if r.atoms & summed and r.source not in made]
         longest = max([first.loops[a] for a in rows.difference(*shared)], default=1)
         (key,), (column,), (deep,) = keys, columns, depth
+        fed: Feeding | None = NOTHING_FED
+        if not all(_is_free(search, c, cells) for c in cells):
+            fed = feeding(search, cells, first, key) if all(_is_own(search, c, cells) for c in cells) else None
         target = search.target_of(steps.devices[last.root])
         cut = blocks(target, longest, first.loops[key], last.loops[column], first.loops[deep])
-        return cells if cut is not None else None
+        return Chain(cells, fed) if cut is not None and fed is not None else None
     return None
 
 
@@ -222,15 +238,19 @@ def _on_the_way(search: Search, first: Cell, last: Cell) -> list[Cell] | None:
 
 def _is_free(search: Search, cell: Cell, inside: Sequence[Cell]) -> bool:
     """Whether nobody else needs what a cell makes, and nothing but data ties it to others."""
-    numbers = {c.number for c in inside}
+    others = {c.number for c in inside}.issuperset(search.users[cell.number])
+    return _is_own(search, cell, inside) and (others or cell is inside[-1])
+
+
+def _is_own(search: Search, cell: Cell, inside: Sequence[Cell]) -> bool:
+    """Whether nothing but data ties a cell to others, and nobody asked for what it makes if it is not the last one."""
     steps = search.steps
-    if not search.readers.isdisjoint(cell.members) or cell.root in steps.versions or cell.sequential or cell.is_alone:
+    if is_tied(search, cell):
         return False
     if cell is inside[-1]:
         return True
     # A conversion that is stored once pays where the product reads it again and again, which blocks do near the core.
-    stored = cell.root in steps.forced and (cell.root.op is not Op.CONTIGUOUS or steps.outlives(cell.root))
-    return not stored and numbers.issuperset(search.users[cell.number])
+    return cell.root not in steps.forced or (cell.root.op is Op.CONTIGUOUS and not steps.outlives(cell.root))
 
 
 def _counted(search: Search, found: Iterable[Sequence[Cell]]) -> set[int]:
@@ -253,21 +273,25 @@ def _counted(search: Search, found: Iterable[Sequence[Cell]]) -> set[int]:
     return inside.intersection(numbers)
 
 
-def _with_operands(search: Search, cells: Sequence[Cell], counted: set[int]) -> Rotation:
+def _with_operands(search: Search, cells: Sequence[Cell], counted: set[int], wide: set[int]) -> Rotation:
     """The cells with those that they alone need, and that are cheap enough to be computed for every block of rows."""
     inside = {c.number for c in cells}
-    wide = max(prod(c.loops[a] for a in c.kept) for c in cells)
-    own: list[Cell] = []
+    most = max(prod(c.loops[a] for a in c.kept) for c in cells)
+    again = [c for c in cells if c.number in wide]
     for number in range(max(inside) - 1, -1, -1):
         cell = search.cells[number]
         if number in inside or not search.users[number] or cell.reduce is not None or cell.is_alone or cell.sequential:
             continue
         if number in counted and not inside.isdisjoint(search.users[number]):
             inside.add(number)
-            own.append(cell)
-        elif inside.issuperset(search.users[number]) and cell.root not in search.steps.forced:
+            again.append(cell)
+        elif (
+            inside.issuperset(search.users[number])
+            and wide.isdisjoint(search.users[number])
+            and cell.root not in search.steps.forced
+        ):
             plain = all(m.op in ELEMENTWISE for m in cell.members) and cell.root not in search.steps.versions
-            cheap = cell.inner_work + cell.outer_work <= CHEAP or cell.points * 4 >= wide
+            cheap = cell.inner_work + cell.outer_work <= CHEAP or cell.points * 4 >= most
             if plain and cheap and search.readers.isdisjoint(cell.members):
                 inside.add(number)
-    return Rotation([search.cells[n] for n in sorted(inside)], own)
+    return Rotation([search.cells[n] for n in sorted(inside)], again)

@@ -5,6 +5,7 @@ A block of queries stays with its weighted values near the core while blocks of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gradlet.target.target import Target
@@ -50,3 +51,35 @@ def _lengths(keys: int) -> list[int]:
     """Lengths of blocks of keys: those that divide them, and some that do not."""
     exact = [k for k in range(FEWEST, min(MOST_KEYS, keys) + 1) if keys % k == 0]
     return exact + [k for k in (64, 96, 128) if k <= keys and keys % k]
+
+
+def feeding_blocks(
+    target: Target, rows: int, keys: int, columns: Sequence[int], depths: Sequence[int]
+) -> Blocks | None:
+    """The blocks for products whose factors are made of products; None: not this way.
+
+    Args:
+        target: the machine.
+        rows: rows of the results.
+        keys: the loop that is summed along.
+        columns: of each result.
+        depths: of each product that a factor is made of.
+    """
+    lanes = target.vector_bits // (8 * FLOAT)
+    if target.kind != "cpu" or lanes < 2 or min(rows, keys) < max(FEWEST, 2 * lanes):
+        return None
+    if any(c % lanes for c in columns):
+        return None
+    best: Blocks | None = None
+    lowest = 0.0
+    tiles = len(columns) + len(depths)
+    for r in range(2 * lanes, min(MOST_ROWS, rows) + 1, 2 * lanes):
+        for k in _lengths(keys):
+            nbytes = FLOAT * (r * (sum(depths) + sum(columns) + tiles * k) + k * (sum(depths) + sum(columns)))
+            if nbytes > target.scratch_bytes or (tiles * FLOAT * r * k > target.l1_bytes and k > FEWEST):
+                continue
+            computed = -(-rows // r) * r / rows * -(-keys // k) * k / keys
+            cost = computed * (1 + END / k) * (1 + END / r) * (1 if keys % k == 0 else 1 + OVERLAP)
+            if best is None or cost < lowest - 1e-9:
+                best, lowest = Blocks(r, k), cost
+    return best

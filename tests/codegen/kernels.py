@@ -252,6 +252,51 @@ def attention(
     return Kernel(b.sink("attention"), [empty(heads, rows, columns), a, c, w], {0: expected.astype(np.float32)})
 
 
+def fed(
+    heads: int = 2, rows: int = 12, length: int = 10, depth: int = 4, columns: tuple[int, ...] = (6, 3),
+    causal: bool = False,
+) -> Kernel:  # fmt: skip
+    """Sums along a loop whose weights are made of products: `p` for the first, `p * s` for the others.
+
+    `s[i, j]` is the product of row `i` and `j` of two factors, `t[i, j]` that of two more, `p = exp(s / 8)`
+    for rows up to `j` only if causal; the second weight is `p * (t + a[j])`.
+    """
+    b = Builder()
+    outs = [b.param(n, heads * rows * c) for n, c in enumerate(columns)]
+    slot = len(outs)
+    own, beside, own2, beside2 = (
+        b.param(slot + n, heads * size * depth) for n, size in enumerate((rows, length, rows, length))
+    )
+    added = b.param(slot + 4, heads * length)
+    values = [b.param(slot + 5 + n, heads * length * c) for n, c in enumerate(columns)]
+    h, i = b.range(heads), b.range(rows)
+
+    def product(one: UOp, other: UOp, j: UOp) -> UOp:
+        e = b.reduce_range(depth)
+        terms = b.load(one, (h * rows + i) * depth + e) * b.load(other, (h * length + j) * depth + e)
+        return b.reduce(Op.ADD, terms, e)
+
+    for n, width in enumerate(columns):
+        d, j = b.range(width), b.reduce_range(length)
+        score = product(own, beside, j) * 0.125
+        if causal:
+            score = (j.cast(dtypes.int32) < i.cast(dtypes.int32)).where(UOp.const(F32, -math.inf), score)
+        weight = score.exp()
+        if n:
+            weight = weight * (product(own2, beside2, j) + b.load(added, h * length + j))
+        terms = b.load(values[n], (h * length + j) * width + d)
+        b.store(outs[n], (h * rows + i) * width + d, b.reduce(Op.ADD, terms * weight if n else weight * terms, j))
+    a, c, a2, c2 = (random(heads, size, depth, seed=n) for n, size in enumerate((rows, length, rows, length)))
+    more = random(heads, length, seed=4)
+    v = [random(heads, length, width, seed=5 + n) for n, width in enumerate(columns)]
+    p = np.exp((a.astype(np.float64) @ c.transpose(0, 2, 1)) * 0.125)
+    p = np.where(np.arange(length) < np.arange(rows)[:, None], 0, p) if causal else p
+    t = p * (a2.astype(np.float64) @ c2.transpose(0, 2, 1) + more[:, None])
+    expected = {n: ((t if n else p) @ one).astype(np.float32) for n, one in enumerate(v)}
+    arrays = [*[empty(heads, rows, c) for c in columns], a, c, a2, c2, more, *v]
+    return Kernel(b.sink("fed"), arrays, expected)
+
+
 def layer_norm(rows: int = 5, columns: int = 72) -> Kernel:
     """Also stores the mean: two outputs with different ranges."""
     b = Builder()

@@ -92,3 +92,31 @@ def test_only_the_quotient_is_read_again() -> None:
     power = y.uop.src[0]
     without = {n for n in slope.uop.toposort() if n is not y.uop and power in n.src}
     assert all(n.op is Op.REDUCE_AXES for n in without)  # the power is used inside the softmax alone
+
+
+def test_rows_that_are_hidden_altogether() -> None:
+    data = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+    weight = np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32)
+    hidden = np.random.default_rng(2).random((4, 6)) < 0.5
+    hidden[2] = True
+    x, w = Tensor(data), Tensor(weight)
+    probability = Tensor(hidden).where(-float("inf"), x).safe_softmax(-1)
+    assert len(softmax_inputs(probability.uop.toposort(), set())) == 1
+    (slope,) = (probability * w).sum().gradient(x)
+    (bend,) = (slope * slope).sum().gradient(x)
+    tx = torch.tensor(data[[0, 1, 3]], requires_grad=True)
+    other = tx.masked_fill(torch.tensor(hidden[[0, 1, 3]]), -float("inf")).softmax(-1)
+    (tslope,) = torch.autograd.grad((other * torch.tensor(weight[[0, 1, 3]])).sum(), tx, create_graph=True)
+    (tbend,) = torch.autograd.grad((tslope * tslope).sum(), tx)
+    for mine, theirs in ((slope, tslope), (bend, tbend)):
+        np.testing.assert_allclose(mine.numpy()[[0, 1, 3]], theirs.detach().numpy(), atol=1e-6)
+        assert not mine.numpy()[2].any()
+
+
+def test_ones_instead_of_other_sums_are_no_softmax() -> None:
+    x = Tensor(np.random.default_rng(0).standard_normal((5, 5)).astype(np.float32))
+    top = x.detach().max(0).reshape(5, 1)  # of columns
+    nothing = top.eq(-float("inf"))
+    power = x.sub(nothing.where(0.0, top)).exp()
+    quotient = power.fdiv(nothing.where(1.0, power.sum(1, True)))
+    assert not softmax_inputs(quotient.uop.toposort(), set())

@@ -20,6 +20,7 @@ from gradlet.graph.passes import Pass
 from gradlet.ops.op import AxisKind, KernelArg, Op
 from gradlet.ops.opt import (
     AccumulateDetail,
+    FeedDetail,
     LookupDetail,
     Opt,
     OptKind,
@@ -64,6 +65,8 @@ def single_opts(sink: UOp) -> Iterator[Opt]:
         yield Opt(OptKind.ONLINE, axis, 11 if size == 33 else 5)
         yield Opt(OptKind.ROTATE, axis, 5, detail=RotateDetail(1))
         yield Opt(OptKind.ROTATE, axis, 4, Tail.SHIFT, RotateDetail(1, pad=3))
+        yield Opt(OptKind.FEED, axis, 5, detail=FeedDetail(1))
+        yield Opt(OptKind.FEED, axis, 4, Tail.SHIFT, FeedDetail(1, pad=3))
         yield Opt(OptKind.FAR, axis, 3 if size % 3 == 0 else 4)
         for slot in sorted({n.arg.slot for n in sink.toposort() if n.op is Op.PARAM}):
             yield Opt(OptKind.PREFETCH, axis, 2, detail=PrefetchDetail(slot))
@@ -98,6 +101,7 @@ SMALL = {
     "rows": lambda: kernels.row_reduce(3, 11), "maximum": lambda: kernels.row_reduce(2, 11, Op.MAX),
     "columns": lambda: kernels.column_sum(6, 9), "softmax": lambda: kernels.softmax(2, 11),
     "attention": lambda: kernels.attention(2, 6, 10, 3, 4, True),
+    "fed": lambda: kernels.fed(2, 6, 10, 3, (4, 2), True),
     "shared range": lambda: kernels.softmax(2, 11, True), "layer norm": lambda: kernels.layer_norm(2, 8),
     "matmul": lambda: kernels.matmul(5, 9, 6), "matmul of transposed": lambda: kernels.matmul(5, 9, 6, True, True),
     "batched": lambda: kernels.batched_matmul(2, 3, 5, 4), "convolution": lambda: kernels.conv2d(1, 2, 2, 5),

@@ -152,6 +152,52 @@ CASES: dict[str, list[tuple[str, str]]] = {
 """,
         ),
     ],
+    "exchange sums": [
+        (
+            """
+%0 = BUFFER float32 [number=1, size=24, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(3, 8)]
+%2 = EXP float32 (%1)
+%3 = REDUCE_AXES float32 (%2) [op=ADD, axes=(1,)]
+%4 = RESHAPE float32 (%3) [shape=(3, 1)]
+%5 = EXPAND float32 (%4) [shape=(3, 8)]
+%6 = FDIV float32 (%2, %5)
+%7 = BUFFER float32 [number=2, size=6, device='CPU']
+%8 = RESHAPE float32 (%7) [shape=(3, 2, 1)]
+%9 = EXPAND float32 (%8) [shape=(3, 2, 8)]
+%10 = BUFFER float32 [number=3, size=16, device='CPU']
+%11 = RESHAPE float32 (%10) [shape=(1, 2, 8)]
+%12 = EXPAND float32 (%11) [shape=(3, 2, 8)]
+%13 = MUL float32 (%9, %12)
+%14 = REDUCE_AXES float32 (%13) [op=ADD, axes=(1,)]
+%15 = MUL float32 (%14, %6)
+%16 = REDUCE_AXES float32 (%15) [op=ADD, axes=(1,)]
+%17 = SINK void (%16) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER float32 [number=2, size=6, device='CPU']
+%1 = RESHAPE float32 (%0) [shape=(3, 2, 1)]
+%2 = RESHAPE float32 (%1) [shape=(3, 2)]
+%3 = BUFFER float32 [number=1, size=24, device='CPU']
+%4 = RESHAPE float32 (%3) [shape=(3, 8)]
+%5 = EXP float32 (%4)
+%6 = REDUCE_AXES float32 (%5) [op=ADD, axes=(1,)]
+%7 = RESHAPE float32 (%6) [shape=(3, 1)]
+%8 = EXPAND float32 (%7) [shape=(3, 8)]
+%9 = FDIV float32 (%5, %8)
+%10 = RESHAPE float32 (%9) [shape=(3, 1, 8)]
+%11 = EXPAND float32 (%10) [shape=(3, 2, 8)]
+%12 = BUFFER float32 [number=3, size=16, device='CPU']
+%13 = RESHAPE float32 (%12) [shape=(1, 2, 8)]
+%14 = EXPAND float32 (%13) [shape=(3, 2, 8)]
+%15 = MUL float32 (%11, %14)
+%16 = REDUCE_AXES float32 (%15) [op=ADD, axes=(2,)]
+%17 = MUL float32 (%2, %16)
+%18 = REDUCE_AXES float32 (%17) [op=ADD, axes=(1,)]
+%19 = SINK void (%18) [name='schedule', opts=None]
+""",
+        ),
+    ],
     "pull sums through windows": [
         (
             """

@@ -11,6 +11,7 @@ from gradlet.ops.op import KernelArg, adds_in_order
 from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.optimize.actions.accumulate import accumulate
 from gradlet.optimize.actions.deal import deal
+from gradlet.optimize.actions.feed import feed
 from gradlet.optimize.actions.lookup import lookup
 from gradlet.optimize.actions.online import online
 from gradlet.optimize.actions.parallel import parallel
@@ -44,6 +45,7 @@ ACTIONS: Final[dict[OptKind, Action]] = {
     OptKind.LOOKUP: lookup,
     OptKind.ONLINE: online,
     OptKind.ROTATE: rotate,
+    OptKind.FEED: feed,
     OptKind.SCAN: scan,
     OptKind.DEAL: deal,
     OptKind.REORDER: reorder,
@@ -65,6 +67,7 @@ _IN_PARTS: Final = (
     OptKind.ACCUMULATE,
     OptKind.ONLINE,
     OptKind.ROTATE,
+    OptKind.FEED,
     OptKind.TENSORIZE,
 )  # of a reduce range
 
