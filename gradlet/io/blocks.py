@@ -26,7 +26,7 @@ class Blocks(NamedTuple):
     """A matrix as its blocks are written.
 
     Attributes:
-        codes: uint8 or int8 [rows, columns].
+        codes: uint8 [rows, columns].
         scale: [rows, blocks] or, where they have scales of their own, [rows, blocks of blocks].
         minimum: likewise, or None.
         scales: integers by which `scale` is multiplied, [rows, blocks], or None.
@@ -99,7 +99,7 @@ def _q5_1(raw: Tensor) -> Blocks:
 
 
 def _q8_0(raw: Tensor) -> Blocks:
-    return Blocks(_flat(raw[..., 2:].bitcast("int8")), _half(raw, 0))
+    return Blocks(_flat(raw[..., 2:] ^ 128), _half(raw, 0))  # bytes with a sign: the lowest becomes 0
 
 
 def _scales_and_minima(raw: Tensor) -> tuple[Tensor, Tensor]:
@@ -140,7 +140,7 @@ BLOCK_TYPES: Final[dict[str, BlockType]] = {
     "Q4_1": BlockType(32, 20, 32, 4, 0, _q4_1),
     "Q5_0": BlockType(32, 22, 32, 5, 16, _q5_0),
     "Q5_1": BlockType(32, 24, 32, 5, 0, _q5_1),
-    "Q8_0": BlockType(32, 34, 32, 8, 0, _q8_0),
+    "Q8_0": BlockType(32, 34, 32, 8, 128, _q8_0),
     "Q4_K": BlockType(SUPER, 144, 32, 4, 0, _q4_k),
     "Q5_K": BlockType(SUPER, 176, 32, 5, 0, _q5_k),
     "Q6_K": BlockType(SUPER, 210, 16, 6, 32, _q6_k),

@@ -199,21 +199,18 @@ class QuantizedWeight:
             inner = inner.cast("float32").reshape(len(flat), count, self._nested)
             return (value.cast("float32").unsqueeze(-1) * inner).reshape(len(flat), self._blocks)
 
-        first = self._codes[0]
-        if self._kind.bits == 8:
-            codes = lane(first, self._blocks * size).reshape(len(flat), self._blocks, size)
-        else:
-            words = size // 4
-            packed = lane(first, self._blocks * words).reshape(len(flat), self._blocks, words)
-            four = (packed >> (4 * side)) & NIBBLES
+        words = size // 4
+        four = lane(self._codes[0], self._blocks * words).reshape(len(flat), self._blocks, words)
+        if self._sides > 1:
+            four = (four >> (4 * side)) & NIBBLES
+        if len(self._codes) > 1:
             extra = self._kind.bits - 4
-            if extra:
-                above = lane(self._codes[1], self._blocks * self._sides).reshape(len(flat), self._blocks, self._sides)
-                places = (extra * Tensor.arange(words, dtype="int32", device=flat.device)).reshape(1, 1, words)
-                mask = 0x01010101 if extra == 1 else 0x03030303
-                four = four | (((_of_side(above, side).unsqueeze(-1) >> places) & mask) << 4)
-            bytes_ = (8 * Tensor.arange(4, dtype="int32", device=flat.device)).reshape(1, 1, 4, 1)
-            codes = ((four.unsqueeze(2) >> bytes_) & 255).reshape(len(flat), self._blocks, size)
+            above = lane(self._codes[1], self._blocks * self._sides).reshape(len(flat), self._blocks, self._sides)
+            places = (extra * Tensor.arange(words, dtype="int32", device=flat.device)).reshape(1, 1, words)
+            mask = 0x01010101 if extra == 1 else 0x03030303
+            four = four | (((_of_side(above, side).unsqueeze(-1) >> places) & mask) << 4)
+        bytes_ = (8 * Tensor.arange(4, dtype="int32", device=flat.device)).reshape(1, 1, 4, 1)
+        codes = ((four.unsqueeze(2) >> bytes_) & 255).reshape(len(flat), self._blocks, size)
         values = codes.cast("float32")
         if self._kind.zero:
             values = values - self._kind.zero
@@ -240,7 +237,8 @@ class QuantizedWeight:
         leading = x.shape[:-1]
         count = prod(leading)
         flat = x.cast("float32").reshape(count, columns)
-        if count == 0 or (count >= EXPAND_ROWS and not self._integers_are_fast(x.device)):
+        fast = _multiplies_bytes(x.device) or _multiplies_halves(x.device)
+        if count == 0 or (count >= EXPAND_ROWS and not fast):
             result = flat @ self.dequantize().transpose(0, 1)
         else:
             result = self._by_integers(flat)
@@ -248,15 +246,13 @@ class QuantizedWeight:
 
     # the layout
     def _pack(self, codes: Tensor) -> list[Tensor]:
-        """Codes [rows, columns] as what the products read: words of four codes, or bytes where a code is one."""
-        size = self._kind.group
-        codes = codes.reshape(self._tiles, self._sides, self._lanes, self._blocks, size)
-        if self._kind.bits == 8:
-            return [codes.permute(0, 3, 4, 1, 2).contiguous()]
-        words = size // 4
+        """Codes [rows, columns] as what the products read: words of four codes of a row, or of two."""
+        words = self._kind.group // 4
         # Byte t of word j is code `words * t + j`: neighbouring codes of a vector are then in neighbouring words.
-        bytes_ = codes.cast("int32").reshape(self._tiles, 2, self._lanes, self._blocks, 4, words)
+        bytes_ = codes.cast("int32").reshape(self._tiles, self._sides, self._lanes, self._blocks, 4, words)
         bytes_ = bytes_.permute(0, 3, 5, 1, 2, 4)  # [tiles, blocks, words, sides, lanes, 4]
+        if self._kind.bits == 8:
+            return [_words(bytes_).contiguous()]
         low = _words(bytes_ & 15)
         packed = [(low[:, :, :, 0] | (low[:, :, :, 1] << 4)).contiguous()]
         extra = self._kind.bits - 4
@@ -268,6 +264,8 @@ class QuantizedWeight:
     def _code_words(self) -> Tensor:
         """The words of four codes, [tiles, blocks, words, sides, lanes]."""
         first = self._codes[0]
+        if self._kind.bits == 8:
+            return first
         words = Tensor.stack(first & NIBBLES, (first >> 4) & NIBBLES, dim=3)
         extra = self._kind.bits - 4
         if extra:
@@ -279,12 +277,10 @@ class QuantizedWeight:
 
     def _numbers(self) -> Tensor:
         """The codes as float32, [tiles, blocks, columns of a block, sides, lanes]."""
-        if self._kind.bits == 8:
-            return self._codes[0].cast("float32")
         words = self._code_words()
         places = (8 * Tensor.arange(4, dtype="int32", device=words.device)).reshape(4, 1, 1, 1)
         values = (words.unsqueeze(2) >> places) & 255
-        shape = self._tiles, self._blocks, self._kind.group, 2, self._lanes
+        shape = self._tiles, self._blocks, self._kind.group, self._sides, self._lanes
         return values.reshape(shape).cast("float32")
 
     def _factors(self) -> tuple[Tensor, Tensor | None]:
@@ -304,39 +300,27 @@ class QuantizedWeight:
         return (part.unsqueeze(2) * inner).reshape(self._tiles, self._blocks, self._sides, self._lanes)
 
     # products
-    def _integers_are_fast(self, device: str) -> bool:
-        """Whether products of integers are the fastest ones also for many rows."""
-        return self._kind.bits < 8 and (_multiplies_bytes(device) or _multiplies_halves(device))
-
     def _by_integers(self, x: Tensor) -> Tensor:
         rows, count, size = self.shape[0], x.shape[0], self._kind.group
         x = x.reshape(count, 1, self._blocks, size)
         scale, minimum = self._factors()
-        if self._kind.bits == 8 and count > 1:
-            # The numbers themselves: sums of blocks would be written, for there are as many as for several matrices.
-            numbers = self._codes[0].cast("float32") * scale.unsqueeze(2)
-            total = (numbers * x.reshape(*x.shape, 1, 1)).sum((2, 3))
-        elif self._kind.bits == 8:
-            products = (self._codes[0].cast("float32") * x.reshape(*x.shape, 1, 1)).sum(3)
-            total = (products * scale).sum(2)
+        codes = self._code_words()
+        dots: Any = 0
+        # Bytes without a sign that use all of their bits have no fast products with others.
+        if _multiplies_halves(x.device) and (count >= HALVES_ROWS or self._kind.bits == 8):
+            unit, words, sums = _as_halves(x)
+            dots = _half_products((codes & HALVES, (codes >> 8) & HALVES), words).sum(3, dtype="int32")
         else:
-            codes = self._code_words()
-            dots: Any = 0
-            if count >= HALVES_ROWS and _multiplies_halves(x.device):
-                unit, words, less = _as_halves(x)
-                dots = _half_products((codes & HALVES, (codes >> 8) & HALVES), words).sum(3, dtype="int32")
-            else:
-                unit, words, less = _as_integers(x)
-                for part in words:
-                    # The upper byte counts 256 times.
-                    dots = dots * 256 + _byte_products(codes, part).sum(3, dtype="int32")
-            value = dots.cast("float32") * unit
-            if self._kind.zero:
-                value = value + less * self._kind.zero
-            value = value * scale
-            if minimum is not None:
-                value = value + less * minimum
-            total = value.sum(2)
+            unit, words, sums = _as_integers(x)
+            for part in words:
+                # The upper byte counts 256 times.
+                dots = dots * 256 + _byte_products(codes, part).sum(3, dtype="int32")
+        if self._kind.zero:
+            dots = dots + (sums * -self._kind.zero).contiguous()
+        value = dots.cast("float32") * unit * scale
+        if minimum is not None:
+            value = value + (sums.cast("float32") * -unit).contiguous() * minimum
+        total = value.sum(2)
         return total.reshape(count, self._tiles * self._sides * self._lanes)[:, :rows]
 
 
@@ -362,7 +346,7 @@ def _as_integers(x: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
     """A vector [count, 1, blocks, size] as `unit * integer`.
 
     Returns the units [count, 1, blocks, 1, 1], the integers' upper and lower signed bytes as words
-    [count, 1, blocks, words, 1, 1], and the sums of `unit * integer`, negated.
+    [count, 1, blocks, words, 1, 1], and the sums of the integers [count, 1, blocks, 1, 1].
     """
     count, _, blocks, size = x.shape
     largest = x.abs().max(-1, keepdim=True).maximum(SMALLEST)
@@ -374,8 +358,7 @@ def _as_integers(x: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
         bytes_ = (part & 255).reshape(count, 1, blocks, 4, size // 4)
         words.append(_words(bytes_.permute(0, 1, 2, 4, 3)).reshape(count, 1, blocks, size // 4, 1, 1).contiguous())
     unit = (largest * (1.0 / LARGEST)).unsqueeze(-1).contiguous()
-    sums = whole.sum(-1, keepdim=True, dtype="int32").unsqueeze(-1)
-    return unit, words, (sums.cast("float32") * -unit).contiguous()
+    return unit, words, whole.sum(-1, keepdim=True, dtype="int32").unsqueeze(-1)
 
 
 def _as_halves(x: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
@@ -386,8 +369,7 @@ def _as_halves(x: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
     quarters = whole.reshape(count, 1, blocks, 4, size // 4, 1, 1)
     words = [((quarters[:, :, :, n] & 0xFFFF) | (quarters[:, :, :, n + 2] << 16)).contiguous() for n in range(2)]
     unit = (largest * (1.0 / LARGEST)).unsqueeze(-1).contiguous()
-    sums = whole.sum(-1, keepdim=True, dtype="int32").unsqueeze(-1)
-    return unit, words, (sums.cast("float32") * -unit).contiguous()
+    return unit, words, whole.sum(-1, keepdim=True, dtype="int32").unsqueeze(-1)
 
 
 def _half_products(codes: Sequence[Tensor], signed: Sequence[Tensor]) -> Tensor:

@@ -61,8 +61,9 @@ def block_products(facts: KernelFacts, plan: Plan) -> set[UOp]:
     far = min(FAR_TILES, registers // 4 // together, MAX_NODES // body)
     if far > 1 and rest and range_size(rest[0]) is not None and plan.size(rest[0]) >= 4 * FAR_TILES:
         plan.unroll_far(rest[0], far)
-    if not two:
-        _ask_ahead(facts, plan, codes)
+    longest = max(codes, key=lambda a: a.param.arg.size * a.param.dtype.itemsize)
+    if not two or longest.param.arg.size * longest.param.dtype.itemsize > plan.target.l2_bytes:
+        _ask_ahead(facts, plan, longest)
     return set(facts.ranges[dots[0]])
 
 
@@ -72,9 +73,8 @@ def _beside(plan: Plan, loops: list[UOp]) -> UOp | None:
     return max(even, key=lambda r: r.arg.number, default=None)
 
 
-def _ask_ahead(facts: KernelFacts, plan: Plan, codes: list[Access]) -> None:
+def _ask_ahead(facts: KernelFacts, plan: Plan, longest: Access) -> None:
     """Ask for the codes of later blocks: behind the last one of a tile lies the first one of the next."""
-    longest = max(codes, key=lambda a: a.param.arg.size * a.param.dtype.itemsize)
     for loop in sorted(longest.ranges, key=lambda r: -r.arg.number):
         step = facts.stride(longest, loop)
         if loop.arg.kind is AxisKind.REDUCE and plan.blocks(loop) > 1 and step:

@@ -100,7 +100,7 @@ def test_products(type: str, shape: tuple[int, ...]) -> None:
     assert (np.abs(got - x.astype(np.float64) @ wide) <= allowed).all()
 
 
-@pytest.mark.parametrize("type", ["Q4_0", "Q5_1", "Q4_K"])
+@pytest.mark.parametrize("type", ["Q4_0", "Q5_1", "Q4_K", "Q8_0"])
 @pytest.mark.parametrize("count", [1, 3, 48])
 def test_codes_are_read_once_for_all_vectors(type: str, count: int) -> None:
     """One kernel goes over the codes: nothing that is made of them waits in memory."""
@@ -110,7 +110,8 @@ def test_codes_are_read_once_for_all_vectors(type: str, count: int) -> None:
     schedule = create_schedule([node], lambda _: AVX2)
     sizes = [param.arg.size for call in schedule.calls for param in call.buffers]
     assert max(sizes) <= matrix.size // 4
-    longest = [call for call in schedule.calls if matrix.size // 8 in [b.arg.size for b in call.buffers]]
+    words = matrix.size // (4 if type == "Q8_0" else 8)
+    longest = [call for call in schedule.calls if words in [b.arg.size for b in call.buffers]]
     assert len(longest) == 1
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -102,3 +104,9 @@ def test_halves_meet_rows_and_vectors_in_tiles(tiles: int, vectors: int) -> None
         assert not any(o.kind is OptKind.PREFETCH for o in opts)
     check_linear(kernel, AVX2)
     check_linear(kernel, AVX512)
+
+
+def test_codes_that_fit_no_cache_are_asked_for() -> None:
+    near = replace(AVX2, l2_bytes=1000)
+    opts = heuristic.choose(halves_times_vectors(6, 2).sink, near, False)
+    assert any(o.kind is OptKind.PREFETCH for o in opts)
