@@ -8,7 +8,7 @@ from typing import Any
 from gradlet.base.errors import GradletError
 from gradlet.onnx.elements import STRING, numpy_type
 from gradlet.onnx.runner import OnnxRunner
-from gradlet.onnx.values import EMPTY, Array, Value
+from gradlet.onnx.values import EMPTY, Array, Map, Value
 
 Backend: Any = object  # without the package this module can be imported, but prepares nothing
 BackendRep: Any = object
@@ -17,11 +17,13 @@ with contextlib.suppress(ImportError):
 
 
 def as_numpy(value: Any, runner: OnnxRunner) -> Any:
-    """A value in numpy, in its own element type; lists for sequences, None for nothing."""
+    """A value in numpy, in its own element type; lists for sequences, dictionaries for maps, None for nothing."""
     if isinstance(value, list):
         return [as_numpy(v, runner) for v in value]
     if value is None or value is EMPTY:
         return None
+    if isinstance(value, Map):
+        return value.entries
     assert isinstance(value, Value)
     array: Array = value.array()
     return array if value.elem == STRING else array.astype(numpy_type(value.elem), copy=False)

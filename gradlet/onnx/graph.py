@@ -23,14 +23,21 @@ MOST_NESTED = 100
 
 @dataclass(frozen=True)
 class Info:
-    """An input or output as the file declares it: sizes are numbers, names of sizes, or None."""
+    """An input or output as the file declares it: sizes are numbers, names of sizes, or None.
+
+    A map, and a sequence of maps, has the type of its keys, and as `elem` that of its values.
+    """
 
     name: str
     kind: str
     elem: int
     shape: tuple[int | str | None, ...] | None
+    key: int = 0
 
     def __str__(self) -> str:
+        if self.key:
+            one = f"map of {element_name(self.key)} to {element_name(self.elem)}"
+            return one if self.kind == "map" else f"sequence of: {one}"
         sizes = "" if self.shape is None else "[" + ", ".join("?" if s is None else str(s) for s in self.shape) + "]"
         return f"{element_name(self.elem)}{sizes}" if self.kind == "tensor" else self.kind
 
@@ -79,7 +86,11 @@ class Model:
 def _info(proto: Any) -> Info:
     kind = proto.type.WhichOneof("value") or "tensor_type"
     if kind != "tensor_type":
-        return Info(proto.name, kind.removesuffix("_type"), 0, None)
+        short = kind.removesuffix("_type")
+        one = proto.type.sequence_type.elem_type if short == "sequence" else proto.type
+        if one.HasField("map_type"):
+            return Info(proto.name, short, one.map_type.value_type.tensor_type.elem_type, None, one.map_type.key_type)
+        return Info(proto.name, short, 0, None)
     tensor = proto.type.tensor_type
     if not tensor.HasField("shape"):
         return Info(proto.name, "tensor", tensor.elem_type, None)

@@ -16,14 +16,14 @@ import numpy as np
 from gradlet.base import settings
 from gradlet.base.errors import ArgumentError, FileFormatError, GradletError, JitError
 from gradlet.onnx import host
-from gradlet.onnx.elements import ELEMENTS, STRING, dtype_of, element_name, number_of
+from gradlet.onnx.elements import ELEMENTS, STRING, dtype_of, element_name, number_of, numpy_type
 from gradlet.onnx.graph import Graph, Info, Model, Node, body_for, load
 from gradlet.onnx.kept import Interface, KeptCalls
 from gradlet.onnx.outline import Source
 from gradlet.onnx.package import onnx_package
 from gradlet.onnx.registry import OnnxError, Operator, Parameter
 from gradlet.onnx.replays import Replays
-from gradlet.onnx.values import EMPTY, KEPT_BYTES, Array, Empty, Value
+from gradlet.onnx.values import EMPTY, KEPT_BYTES, Array, Empty, Map, Value
 from gradlet.tensor.tensor import Tensor
 
 # Known values with more elements than this are computed on the device, in kernels.
@@ -206,7 +206,8 @@ def _read(value: Any, parameter: Parameter, call: Call) -> Any:
 
 
 def _kind_of(value: Any) -> str:
-    return "a sequence" if isinstance(value, list) else "an empty optional" if isinstance(value, Empty) else "missing"
+    kinds = {list: "a sequence", Empty: "an empty optional", Map: "a map"}
+    return kinds.get(type(value), "missing")
 
 
 class OnnxRunner:
@@ -289,8 +290,8 @@ class OnnxRunner:
             inputs: arrays, tensors or nested lists by name; lists of those for sequences.
 
         Returns:
-            What the model computes, by name: tensors that are computed, lists for sequences, None for empty optionals,
-            arrays of text.
+            What the model computes, by name: tensors that are computed, lists for sequences, dictionaries for maps,
+            None for empty optionals, arrays of text.
 
         Raises:
             ArgumentError: an input that is missing, unknown, or of another type or shape than the file declares.
@@ -354,6 +355,11 @@ class OnnxRunner:
         """One input as a value, checked against its declaration."""
         if data is None and info.kind == "optional":
             return EMPTY
+        if info.kind == "sequence" and info.key:
+            one = Info(info.name, "map", info.elem, None, info.key)
+            return [self._input(one, entries, sizes) for entries in data]
+        if info.kind == "map":
+            return _map_of(data, info)
         if info.kind == "sequence" or (info.kind == "optional" and isinstance(data, (list, tuple))):
             return [self._input(Info(info.name, "tensor", 0, None), one, sizes) for one in data]
         if isinstance(data, Tensor):
@@ -395,10 +401,27 @@ def _opened(source: Any) -> Source | None:
 def _array_of(data: Any, elem: int) -> Array:
     found = ELEMENTS.get(elem)
     if found is not None and found.dtype is not None:
-        from gradlet.onnx.elements import numpy_type
-
         return np.asarray(data, numpy_type(elem))
     return np.asarray(data)
+
+
+def _map_of(data: Any, info: Info) -> Map:
+    """A dictionary as a map, checked against its declaration.
+
+    Raises:
+        ArgumentError: something else, or keys or values of other types.
+    """
+    if not isinstance(data, Mapping):
+        raise ArgumentError(f"input {info.name!r} must be {info}, got {type(data).__name__}")
+    kind = str if info.key == STRING else int
+    for key, value in data.items():
+        fits = isinstance(value, str) == (info.elem == STRING) and np.ndim(value) == 0
+        if not fits or not isinstance(key, str if kind is str else (int, np.integer)):
+            raise ArgumentError(f"input {info.name!r} must be {info}, it has {key!r}: {value!r}")
+    if info.elem == STRING:
+        return Map({kind(k): v for k, v in data.items()}, info.elem)
+    number = numpy_type(info.elem).type
+    return Map({kind(k): number(v).item() for k, v in data.items()}, info.elem)
 
 
 def _result(value: Any, constant: Callable[[Array], Tensor]) -> Any:
@@ -406,6 +429,8 @@ def _result(value: Any, constant: Callable[[Array], Tensor]) -> Any:
         return [_result(v, constant) for v in value]
     if value is None or value is EMPTY:
         return None
+    if isinstance(value, Map):
+        return value.entries
     if isinstance(value, Value):
         return value.array() if value.is_text else value.tensor(constant)
     return value

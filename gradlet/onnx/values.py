@@ -1,4 +1,4 @@
-"""Values that flow through a graph: tensors, arrays known on the host, sequences, and optionals that are empty.
+"""Values that flow through a graph: tensors, arrays known on the host, sequences, maps, and optionals that are empty.
 
 A value *known* on the host (a constant, a shape, and what is computed from these) never launches a kernel: operators on
 known values are folded on numpy, and it becomes a tensor only where a tensor is needed. The data of graph inputs can be
@@ -114,6 +114,21 @@ class Value:
         if self._array is None:
             self._array = self.needed().numpy()
         return self._array if self.elem == STRING else carried(self._array)
+
+
+class Map:
+    """A map: what it has for each key, on the host.
+
+    Attributes:
+        entries: keys are Python integers or text, values Python numbers or text.
+        elem: the element type of its values.
+    """
+
+    __slots__ = ("entries", "elem")
+
+    def __init__(self, entries: dict[Any, Any], elem: int) -> None:
+        self.entries = entries
+        self.elem = elem
 
 
 class Empty:

@@ -261,6 +261,38 @@ def roi_align(
     return pooled.permute(0, 3, 1, 2).cast(x.dtype)
 
 
+@operator("MaxRoiPool")
+def max_roi_pool(
+    call: Call, x: Tensor, rois: Array, *, pooled_shape: list[int], spatial_scale: float = 1.0
+) -> Tensor:  # fmt: skip
+    """The largest pixels of regions' cells, of whole pixels (Girshick 2015); zero in cells outside of the image."""
+    if rois.ndim != 2 or rois.shape[1] != 5:
+        raise call.error(f"rois must have shape [regions, 5], got {rois.shape}")
+    batch = rois[:, 0].astype(np.int64)
+    if ((batch < 0) | (batch >= x.shape[0])).any():
+        raise call.error(f"regions are of images {batch.tolist()}, there are {x.shape[0]}")
+    scaled = rois[:, 1:].astype(np.float32) * np.float32(spatial_scale)
+    corners = (np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5))).astype(np.int64)  # halves go outwards
+    across = _cells(corners[:, 0], corners[:, 2], pooled_shape[1], x.shape[3])
+    down = _cells(corners[:, 1], corners[:, 3], pooled_shape[0], x.shape[2])
+    images = x.index_select(0, Tensor(batch, x.device))
+    lowest = float("-inf")
+    rows = Tensor(across[:, None, None], x.device).where(images.unsqueeze(3), lowest).max(4)
+    pooled = Tensor(down[:, None, :, None], x.device).where(rows.transpose(2, 3).unsqueeze(2), lowest).max(4)
+    some = Tensor((down.max(2)[:, :, None] & across.max(2)[:, None])[:, None], x.device)
+    return some.where(pooled, 0.0).cast(x.dtype)
+
+
+def _cells(first: Array, last: Array, cells: int, size: int) -> Array:
+    """Which pixels each cell of every region has: [region, cell, pixel]."""
+    step = (np.maximum(last - first + 1, 1) / np.float32(cells)).astype(np.float32)
+    numbers = np.arange(cells, dtype=np.float32)
+    begin = np.floor(numbers * step[:, None]).astype(np.int64) + first[:, None]
+    end = np.ceil((numbers + 1) * step[:, None]).astype(np.int64) + first[:, None]
+    pixels = np.arange(size)
+    return (pixels >= begin[..., None]) & (pixels < end[..., None])
+
+
 def _samples(
     roi: Array, height: int, width: int, rows: int, columns: int, ratio: int, scale: float, half: bool
 ) -> tuple[Array, Array]:

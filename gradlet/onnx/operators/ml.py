@@ -73,7 +73,7 @@ def linear_regressor(
     result = x.cast(dtypes.float32).matmul(weight.transpose())
     if intercepts:
         result = result + call.constant(np.array(intercepts, np.float32))
-    return _transformed(call, result, post_transform)
+    return transformed(call, result, post_transform)
 
 
 @operator("LinearClassifier", ML)
@@ -92,13 +92,14 @@ def linear_classifier(
     if rows == 1 and len(labels) == 2:
         scores = (1 - scores if post_transform == "NONE" else scores.neg()).cat(scores, dim=1)
     place = scores.argmax(1)
-    result = _transformed(call, scores, post_transform)
+    result = transformed(call, scores, post_transform)
     if classlabels_strings:
         return np.array(labels, object)[place.numpy()], result
     return call.constant(np.array(labels, np.int64)).index_select(0, place), result
 
 
-def _transformed(call: Call, x: Tensor, name: str) -> Tensor:
+def transformed(call: Call, x: Tensor, name: str) -> Tensor:
+    """Scores as a model of this domain gives them: `post_transform` says how."""
     if name == "SOFTMAX":
         return x.softmax(-1)
     if name == "LOGISTIC":
@@ -223,7 +224,7 @@ def tree_ensemble(
             found[row][leaf_targetids[node]].append(float(weights[node]))
     combine = (lambda v: sum(v) / max(1, len(tree_roots)), sum, min, max)[aggregate_function]
     made = np.array([[combine(v) if v else 0.0 for v in row] for row in found], x.dtype)
-    return _transformed(
+    return transformed(
         call, Tensor(made.reshape(x.shape[0], n_targets), call.run.runner.device), TRANSFORMS[post_transform]
     )
 
@@ -314,7 +315,7 @@ def tree_ensemble_regressor(
 ) -> Tensor:  # fmt: skip
     """Trees whose leaves add weights to targets, as versions 1 to 4 store them."""
     scores = _ensemble(x, call.node.attributes, "target", n_targets, aggregate_function)
-    return _transformed(call, Tensor(scores, call.run.runner.device), post_transform)
+    return transformed(call, Tensor(scores, call.run.runner.device), post_transform)
 
 
 @operator("TreeEnsembleClassifier", ML)
@@ -334,4 +335,4 @@ def tree_ensemble_classifier(
     if len(labels) == 2 and set(class_ids) == {1}:
         scores[:, 0] = 1 - scores[:, 1] if post_transform == "NONE" else -scores[:, 1]
     chosen = labels[scores.argmax(1)]
-    return chosen, _transformed(call, Tensor(scores, call.run.runner.device), post_transform)
+    return chosen, transformed(call, Tensor(scores, call.run.runner.device), post_transform)
