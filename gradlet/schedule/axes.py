@@ -158,13 +158,21 @@ class Axes:
         """Unite axis by axis, except where that would make two axes of one node the same loop (x + x.T)."""
         if first == second or len(first) != len(second):
             return
+        resolve = self._resolve
+        left: list[list[int]] = []  # what the axes are at the moment
+        right: list[list[int]] = []
         for axis, (one, other) in enumerate(zip(first, second, strict=True)):
-            if one == other or self._resolve(one) == self._resolve(other):
+            if one == other:
                 continue
-            mine = {a for k, atoms in enumerate(first) if k != axis for a in self._resolve(atoms)}
-            its = {a for k, atoms in enumerate(second) if k != axis for a in self._resolve(atoms)}
-            if mine.isdisjoint(self._resolve(other)) and its.isdisjoint(self._resolve(one)):
+            if not left:
+                left, right = [resolve(atoms) for atoms in first], [resolve(atoms) for atoms in second]
+            if left[axis] == right[axis]:
+                continue
+            mine = {a for k, atoms in enumerate(left) if k != axis for a in atoms}
+            its = {a for k, atoms in enumerate(right) if k != axis for a in atoms}
+            if mine.isdisjoint(right[axis]) and its.isdisjoint(left[axis]):
                 self._unite(one, other)
+                left = []
 
     # inference
     def _infer(self, node: UOp) -> Dims:

@@ -10,7 +10,7 @@ import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakMethod
 
 from gradlet.base.errors import CompilerError
@@ -26,6 +26,9 @@ from gradlet.schedule.repeats import Pair, Repeats
 from gradlet.schedule.rotation import rotations
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
+
+if TYPE_CHECKING:
+    from gradlet.schedule.ties import Ties
 
 # A merge has to gain this much, so that rounding cannot make the search go on for ever.
 MIN_GAIN: Final = 1000
@@ -47,6 +50,7 @@ class Kernel:
         shape: kernels of one shape are the same, each around its own layer.
         layer: the layer of its first cell.
         alive: whether it is still part of the partition.
+        ties: what it has to do with others, once somebody has asked.
     """
 
     def __init__(self, cells: list[Cell], ask: Callable[[Sequence[Cell], Sequence[Cell]], Verdict]) -> None:
@@ -56,6 +60,7 @@ class Kernel:
         self.shape = -1
         self.layer = 0
         self.alive = True
+        self.ties: Ties | None = None
         # The search holds its kernels: held in turn it would stay alive, and all nodes with it, until Python looks for
         # cycles.
         self._ask = WeakMethod(ask)
@@ -75,6 +80,7 @@ class Kernel:
         self.cells = cells
         self.stored = [cells[position] for position in plan.stored]
         self.price = plan.price
+        self.ties = None
         self._verdict = verdict
 
 

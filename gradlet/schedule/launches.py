@@ -242,7 +242,7 @@ class LaunchSearch:
         target = self.planner(a.main[0]).target
         if target.scratch_bytes == 0 or len(a.kernels) + len(b.kernels) > MAX_BODIES or self.is_copy(a, b):
             return None
-        if self.arguments(a, b) > target.max_args or self.keeps_copy_from_reader(a, b):
+        if self.has_too_many_arguments(a, b) or self.keeps_copy_from_reader(a, b):
             return None
         found = [way for way in self.ways(a, b).values() if way is not None]
         return min(found, key=lambda draft: draft.price, default=None)
@@ -447,6 +447,13 @@ class LaunchSearch:
             result[-1].append(number)
             count += arguments
         return result
+
+    def has_too_many_arguments(self, a: Draft, b: Draft) -> bool:
+        """Whether two launches together would take more buffers than their device allows."""
+        limit = self.planner(a.main[0]).target.max_args
+        all_ties = [self.ties.of(k) for draft in (a, b) for k in draft.kernels]
+        most = sum([len(ties.outside) + len(ties.made) for ties in all_ties])  # what they share counted for each
+        return most > limit and self.arguments(a, b) > limit
 
     def arguments(self, *drafts: Draft) -> int:
         """The buffers that a launch takes, at most."""

@@ -354,37 +354,39 @@ class Pricer:
         runs = count_runs(cells, places, outer)
         work = 0
         largest: dict[object, tuple[int, Atoms]] = {}
+        contraction = reduces = False
         for cell in cells:
-            mine = places[cell.number]
             if cell.reduce is not None:
+                reduces = True
+                contraction |= cell.contraction
                 once = cell.inner_work * cell.points + cell.outer_work * cell.out_points
                 work += once * runs[cell.number]
             else:
                 times = 0
-                for place in mine.values():
-                    times += self._evaluations(cell, place, chain, nest) * runs[place.user]
+                kept = cell.kept
+                for place in places[cell.number].values():
+                    once = cell.points if kept == place.atoms else self._evaluations(cell, place, chain, nest)
+                    times += once * runs[place.user]
                 work += (cell.inner_work + cell.outer_work) * times
             for read in cell.reads:
-                if read.source not in inside:
-                    known = largest.get(read.source)
+                source = read.source
+                if source not in inside:
+                    known = largest.get(source)
                     if known is None or read.bytes > known[0]:
-                        largest[read.source] = (read.bytes, read.atoms)
+                        largest[source] = (read.bytes, read.atoms)
         traffic = sum([c.out_bytes for c in stored])
-        for source, (count, atoms) in largest.items():
-            slab = count // max(1, prod([sizes[a] for a in outer & atoms])) if count > self.target.l2_bytes // 2 else 0
-            passes = 1 if slab <= self.target.l2_bytes // 2 else _passes(source, cells, places, depth, runs)
-            traffic += count * passes
+        near = self.target.l2_bytes // 2
+        for operand, (count, atoms) in largest.items():
+            if count > near and count // max(1, prod([sizes[a] for a in outer & atoms])) > near:
+                count *= _passes(operand, cells, places, depth, runs)
+            traffic += count
         width = prod([sizes[a] for a in outer])
-        contraction = any(c.contraction for c in cells)
-        reduces = any(c.reduce is not None for c in cells)
         tiled = contraction and not (any(c.picks for c in cells) and _gathers_lanes(places))
         return self._verdict(work, traffic, width, contraction, outer, chain, largest, reduces, tiled)
 
     def _evaluations(self, cell: Cell, place: Place, chain: Sequence[Atoms], nest: Sequence[int]) -> int:
-        """How often an element-wise cell is computed at one place; it moves out of loops inside all of its own."""
+        """How often an element-wise cell is computed in loops that are not its own; it moves out of the inner ones."""
         kept = cell.kept
-        if kept == place.atoms:
-            return cell.points
         if kept <= place.atoms and (any(kept <= atoms for atoms in chain) or kept == frozenset(nest[: len(kept)])):
             return cell.points
         times = max(cell.points, place.points)
@@ -503,14 +505,15 @@ def count_runs(
     cells: Sequence[Cell], places: dict[int, dict[tuple[int, Atoms], Place]], outer: Atoms
 ) -> dict[int, int]:
     """How many times a kernel computes each whole reduce: once where its results belong to the outer loops that all
-    share, else once in each of the loop nests that need it."""
+    share, else once in each of the loop nests that need it; under -1 the outputs."""
     runs: dict[int, int] = {-1: 1}
     for cell in reversed(cells):
-        mine = places[cell.number].values()
-        if cell.reduce is not None and cell.kept <= outer:
+        if cell.reduce is None:
+            continue  # nobody asks
+        if cell.kept <= outer:
             runs[cell.number] = 1
         else:
-            runs[cell.number] = sum(runs[p.user] for p in mine)
+            runs[cell.number] = sum([runs[p.user] for p in places[cell.number].values()])
     return runs
 
 

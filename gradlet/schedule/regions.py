@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradlet.graph.node import UOp
-from gradlet.ops.op import SCALAR_LEAVES
+from gradlet.ops.op import SCALAR_LEAVES, Op
 from gradlet.schedule.alignment import aligned_atoms, overwritten_atoms
 from gradlet.schedule.cells import NOTHING, Atoms, Cell
 from gradlet.schedule.moves import root_of
@@ -25,6 +26,7 @@ from gradlet.schedule.ties import TieFinder
 if TYPE_CHECKING:
     from gradlet.schedule.fuse import Kernel
 
+_LEAVES: Final = SCALAR_LEAVES | {Op.BUFFER}
 # Calling one body for one block.
 CALL_PS: Final = 60_000
 # The last cache is this many times faster than memory.
@@ -106,8 +108,8 @@ class Planner:
         self.target = pricer.target
         self.ties = ties
         self._sides: dict[int, list[tuple[Atoms, int]]] = {}
-        self._aligned: dict[int, dict[UOp, Atoms]] = {}  # by id of kernels that `ties` keeps
-        self._parallel: dict[int, Atoms] = {}  # likewise
+        self._aligned: dict[int, tuple[Kernel, dict[UOp, Atoms]]] = {}  # by id of kernels, which are kept so
+        self._parallel: dict[int, tuple[Kernel, Atoms]] = {}  # likewise
         self._lanes: dict[int, frozenset[int]] = {}  # by number of the cell
 
     def plan(self, kernels: Sequence[Kernel], values: dict[UOp, Value], shared: Atoms | None = None) -> Plan | None:
@@ -158,9 +160,9 @@ class Planner:
         """Of some loops those along which every value is read, or changed, where it was made."""
         all_ties = [self.ties.of(kernel) for kernel in kernels]
         made = frozenset().union(*[ties.made for ties in all_ties])
-        for ties in all_ties:
+        for kernel, ties in zip(kernels, all_ties, strict=True):
             if not made.isdisjoint(ties.needs):
-                aligned = self.aligned(ties.kernel)
+                aligned = self.aligned(kernel)
                 for source in made & ties.needs:
                     loops = loops & aligned.get(source, loops)
         return loops
@@ -174,11 +176,10 @@ class Planner:
         return shared
 
     def _parallel_in(self, kernel: Kernel) -> Atoms:
-        ties = self.ties.of(kernel)
         found = self._parallel.get(id(kernel))
         if found is None:
-            found = self._parallel[id(kernel)] = kernel.verdict.outer - ties.one_by_one
-        return found
+            found = self._parallel[id(kernel)] = kernel, kernel.verdict.outer - self.ties.of(kernel).one_by_one
+        return found[1]
 
     def overwrites_unread(self, kernels: Sequence[Kernel]) -> bool:
         """Whether one kernel writes over what another one reads: only inside one kernel are the two in step."""
@@ -191,13 +192,13 @@ class Planner:
         return False
 
     def aligned(self, kernel: Kernel) -> dict[UOp, Atoms]:
-        """For everything a kernel reads, the loops along which a block of it reads only the block of the same loop.
+        """For every step a kernel reads, the loops along which a block of it reads only the block of the same loop.
 
         A step is evaluated where its users need it: it is in step with an output along a loop if every hop between is.
         """
-        found = self._aligned.get(id(self.ties.of(kernel).kernel))
+        found = self._aligned.get(id(kernel))
         if found is not None:
-            return found
+            return found[1]
         axes, reads = self.steps.axes, self.steps.reads
         in_step: dict[UOp, Atoms] = {}
         for cell in kernel.stored:
@@ -216,11 +217,11 @@ class Planner:
                 if here is None:
                     continue
                 for operand, source in reads[step]:
-                    if source.op in SCALAR_LEAVES:
+                    if source.op in _LEAVES:
                         continue
-                    there = here & aligned_atoms(operand, source, step, axes)
-                    in_step[source] = in_step.get(source, there) & there
-        self._aligned[id(kernel)] = in_step
+                    here_too = here & in_step.get(source, here)
+                    in_step[source] = here_too and here_too & aligned_atoms(operand, source, step, axes)
+        self._aligned[id(kernel)] = kernel, in_step
         return in_step
 
     def values(self, kernels: Sequence[Kernel]) -> dict[UOp, Value]:
@@ -367,11 +368,12 @@ def candidates(loops: Sequence[tuple[int, int]], enough: int) -> list[tuple[Cut,
     return [cuts for cuts in found if prod(c.outer for c in cuts) <= MAX_BLOCKS]
 
 
-def divisors(size: int) -> list[int]:
+@lru_cache(1024)
+def divisors(size: int) -> Sequence[int]:
     """The divisors above 1, in order; the powers of two among them when there are many."""
     found = [d for d in range(2, min(size, 4096) + 1) if size % d == 0]
     if size > 4096:
         found.append(size)
     if len(found) > 12:
         found = [d for d in found if d & (d - 1) == 0 or d == size]
-    return found
+    return tuple(found)

@@ -19,7 +19,6 @@ class Ties:
     """What ties a kernel to others.
 
     Attributes:
-        kernel: whose ties they are.
         reads: all that its cells read, one another's values included.
         outside: what it reads of others, in order.
         made: the steps that it stores.
@@ -31,7 +30,6 @@ class Ties:
         products: how many matrix products and convolutions are among its cells.
     """
 
-    kernel: Kernel
     reads: frozenset[UOp]
     outside: list[UOp]
     made: frozenset[UOp]
@@ -44,17 +42,16 @@ class Ties:
 
 
 class TieFinder:
-    """Finds the ties of finished kernels, and remembers them."""
+    """Finds the ties of kernels, which remember them."""
 
     def __init__(self, steps: Steps) -> None:
         self.steps = steps
-        self._known: dict[int, Ties] = {}  # by id; the kernels are kept so that their ids stay their own
 
     def of(self, kernel: Kernel) -> Ties:
-        """The ties of a kernel, which stays as it is from now on."""
-        found = self._known.get(id(kernel))
+        """The ties of a kernel."""
+        found = kernel.ties
         if found is None:
-            found = self._known[id(kernel)] = self._find(kernel)
+            found = kernel.ties = self._find(kernel)
         return found
 
     def _find(self, kernel: Kernel) -> Ties:
@@ -63,7 +60,6 @@ class TieFinder:
         reads = dict.fromkeys([r.source for c in cells for r in c.reads])
         changed = frozenset([versions[root] for root in roots if root in versions])
         return Ties(
-            kernel=kernel,
             reads=frozenset(reads),
             outside=[source for source in reads if source not in roots],
             made=frozenset([c.root for c in kernel.stored]),

@@ -172,8 +172,8 @@ def test_vectors_keep_their_loop() -> None:
 
 
 def test_ways_to_cut() -> None:
-    assert divisors(12) == [2, 3, 4, 6, 12]
-    assert divisors(7) == [7] and divisors(1) == []
+    assert divisors(12) == (2, 3, 4, 6, 12)
+    assert divisors(7) == (7,) and divisors(1) == ()
     assert divisors(1 << 13)[-1] == 1 << 13
     found = candidates([(0, 4), (1, 6)], 4 * regions.ENOUGH_BLOCKS)
     assert found[0] == (Cut(0, 2, 2),) and (Cut(0, 4, 1), Cut(1, 3, 2)) in found
