@@ -104,6 +104,9 @@ NUM_THREADS = Setting("NUM_THREADS", 0, "threads of the CPU device; 0 means all 
                       allowed=range(1025))  # fmt: skip
 ALLOW_TF32 = Setting("ALLOW_TF32", 0, "1 lets matrix units round factors of float32 products to TF32 (10 bits)",
                      "codegen", allowed=range(2))  # fmt: skip
+TC = Setting("TC", "1", "0 turns matrix units off; `emulate` has device PYTHON run what lanes of a GPU would, "
+             "matrix units and copy engine included (an sm_90's; `emulate:sm_80`, ... of others)", "codegen",
+             allowed=("1", "0", "emulate", *[f"emulate:sm_{n}" for n in (80, 86, 89, 90)]))  # fmt: skip
 STRICT_FLOAT = Setting("STRICT_FLOAT", 0, "1 allows only bit-exact floating point rewrites", "codegen",
                        allowed=range(2))  # fmt: skip
 CACHE = Setting("CACHE", 1, "0 turns the cache on disk off: kernels, schedules", "runtime", allowed=range(2))

@@ -37,19 +37,19 @@ def run_linear(
     stop = program.grid if end is None else end
     specials = [n for n in program.uops if n.op is Op.SPECIAL]
     sizes = [range(begin, stop) if n.arg.name == "workgroup" else range(n.arg.size) for n in specials]
-    jumps = _match_loops(program.uops)
+    jumps = match_loops(program.uops)
     with np.errstate(all="ignore"):
         for point in itertools.product(*sizes):
             values: dict[UOp, Any] = {n: _scalar(i) for n, i in zip(specials, point, strict=True)}
             values.update({n: numeric.constant(v, n.dtype).reshape(1) for n, v in (variables or {}).items()})
-            _Run(program, [a.reshape(-1) for a in arrays], values, jumps, (begin, end)).run()
+            Run(program, [a.reshape(-1) for a in arrays], values, jumps, (begin, end)).run()
 
 
 def _scalar(value: int) -> Array:
     return np.array([value], np.int64)
 
 
-def _match_loops(uops: Sequence[UOp]) -> dict[int, int]:
+def match_loops(uops: Sequence[UOp]) -> dict[int, int]:
     """Position of every RANGE to position of its END.
 
     Raises:
@@ -70,7 +70,7 @@ def _match_loops(uops: Sequence[UOp]) -> dict[int, int]:
 
 
 @dataclass
-class _Run:
+class Run:
     program: LinearProgram
     arrays: list[Array]
     values: dict[UOp, Any]
@@ -128,21 +128,21 @@ class _Run:
         return np.asarray(self.arrays[param.arg.slot].view(numeric.storage_type(param.dtype)))
 
 
-def _const(run: _Run, node: UOp) -> None:
+def _const(run: Run, node: UOp) -> None:
     run.values[node] = numeric.constant(node.arg, node.dtype).reshape(1)
 
 
-def _given(run: _Run, node: UOp) -> None:
+def _given(run: Run, node: UOp) -> None:
     if node.op is Op.VARIABLE and node not in run.values:
         raise CompilerError(f"no value given for variable {node.arg.name}")
 
 
-def _index(run: _Run, node: UOp) -> None:
+def _index(run: Run, node: UOp) -> None:
     gate = run.values[node.src[2]] if len(node.src) > 2 else None
     run.values[node] = Address(node.src[0], run.values[node.src[1]], gate)
 
 
-def _load(run: _Run, node: UOp) -> None:
+def _load(run: Run, node: UOp) -> None:
     element, gate = elements(run.values[node.src[0]], node.dtype.count)
     memory = run.memory(node.src[0].src[0])
     if gate is None:
@@ -153,7 +153,7 @@ def _load(run: _Run, node: UOp) -> None:
     run.values[node] = np.where(gate, numeric.load(memory[element], node.dtype), run.values[node.src[1]])
 
 
-def _store(run: _Run, node: UOp) -> None:
+def _store(run: Run, node: UOp) -> None:
     count = node.src[1].dtype.count
     element, gate = elements(run.values[node.src[0]], count)
     stored = np.broadcast_to(numeric.store(run.values[node.src[1]], node.src[1].dtype), element.shape)
@@ -165,45 +165,46 @@ def _store(run: _Run, node: UOp) -> None:
         memory[element[chosen]] = stored[chosen]
 
 
-def _vectorize(run: _Run, node: UOp) -> None:
+def _vectorize(run: Run, node: UOp) -> None:
     run.values[node] = vectorize([run.values[s] for s in node.src], node.dtype.count)
 
 
-def _extract(run: _Run, node: UOp) -> None:
-    run.values[node] = lanes(run.values[node.src[0]], node.src[0].dtype.count)[node.arg.lane : node.arg.lane + 1]
+def _extract(run: Run, node: UOp) -> None:
+    whole = lanes(run.values[node.src[0]], node.src[0].dtype.count)
+    run.values[node] = whole[..., node.arg.lane : node.arg.lane + 1]
 
 
-def _shuffle(run: _Run, node: UOp) -> None:
+def _shuffle(run: Run, node: UOp) -> None:
     run.values[node] = shuffle([run.values[s] for s in node.src], node.src[0].dtype.count, node.arg.picks)
 
 
-def _lookup(run: _Run, node: UOp) -> None:
+def _lookup(run: Run, node: UOp) -> None:
     table = lanes(run.values[node.src[0]], node.src[0].dtype.count)
     run.values[node] = lookup(table, run.values[node.src[1]])
 
 
-def _prefetch(run: _Run, node: UOp) -> None:
+def _prefetch(run: Run, node: UOp) -> None:
     run.values[node] = run.values[node.src[0]]
 
 
-def _reduce_lanes(run: _Run, node: UOp) -> None:
+def _reduce_lanes(run: Run, node: UOp) -> None:
     value = lanes(run.values[node.src[0]], node.src[0].dtype.count)
     run.values[node] = numeric.finish(numeric.partial(node.arg.op, node.dtype, value, (-1,), True), node.dtype)
 
 
-def _acc(run: _Run, node: UOp) -> None:
+def _acc(run: Run, node: UOp) -> None:
     run.values[node] = run.values[node.src[0]]
 
 
-def _update(run: _Run, node: UOp) -> None:
+def _update(run: Run, node: UOp) -> None:
     run.values[node.src[0]] = run.values[node] = run.values[node.src[1]]
 
 
-def _nothing(run: _Run, node: UOp) -> None:
+def _nothing(run: Run, node: UOp) -> None:
     pass
 
 
-_HANDLERS: Final[dict[Op, Callable[[_Run, UOp], None]]] = {
+_HANDLERS: Final[dict[Op, Callable[[Run, UOp], None]]] = {
     Op.CONST: _const,
     Op.VARIABLE: _given,
     Op.SPECIAL: _given,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gradlet.base.dtype import DType, dtypes
-from gradlet.base.settings import ALLOW_TF32
+from gradlet.base.settings import ALLOW_TF32, TC
 
 STEP: Final = 32  # bytes of a row that one instruction multiplies
 
@@ -69,7 +69,9 @@ class MatrixUnits(NamedTuple):
     def factor(self, dtype: DType) -> FactorType | None:
         """What is said about a type, None where the units do not multiply it, or are not allowed to round to it."""
         found = FACTORS.get(dtype)
-        if found is None or found.name not in self.factors or (not found.converted and not ALLOW_TF32.value):
+        if found is None or found.name not in self.factors or TC.value == "0":
+            return None
+        if not found.converted and not ALLOW_TF32.value:
             return None
         return found
 

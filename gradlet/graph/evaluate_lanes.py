@@ -1,0 +1,321 @@
+"""Reference interpreter of programs of lanes: all lanes of a workgroup at once, matrix units and copy engine included.
+
+A value is an array of lanes by elements. Lanes go through a program together, so that what they share is always there;
+where a program has two roles (a lane that begins copies, lanes that multiply), these take turns where one waits for a
+buffer of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from gradlet.base.dtype import DType, dtypes
+from gradlet.base.errors import CompilerError
+from gradlet.graph import numeric
+from gradlet.graph.bounds import bounds
+from gradlet.graph.evaluate_kernel import elements, lanes
+from gradlet.graph.evaluate_linear import Run, match_loops
+from gradlet.graph.node import UOp
+from gradlet.graph.numeric import Array
+from gradlet.graph.program import LinearProgram
+from gradlet.ops.op import AxisKind, Op
+
+WARP: Final = 32
+ROW: Final = 128  # bytes of a row in shared memory
+PIECE: Final = 16  # bytes that are exchanged by row
+TF32_BITS: Final = 13  # of a float32's fraction that TF32 lacks
+_NOTHING: Final = frozenset({Op.CONST, Op.BARRIER, Op.COMMIT, Op.BOX, Op.RING})
+
+
+def run_lanes(program: LinearProgram, arrays: Sequence[Array], variables: Mapping[UOp, int] | None = None) -> None:
+    """Run a program of lanes; arrays are changed in place. For tests at small sizes.
+
+    Args:
+        program: what code generation made for a GPU.
+        arrays: memory by PARAM slot, contiguous; bfloat16 as uint16 bit patterns.
+        variables: values of the VARIABLE nodes.
+
+    Raises:
+        CompilerError: roles that wait for each other forever.
+    """
+    # Both roles have what is the same always, whichever came first in the program.
+    given = {n: numeric.constant(n.arg, n.dtype).reshape(1, 1) for n in program.uops if n.op is Op.CONST}
+    given |= {n: numeric.constant(v, n.dtype).reshape(1, 1) for n, v in (variables or {}).items()}
+    threads = max([n.arg.size for n in program.uops if n.op is Op.SPECIAL and n.arg.name == "thread"], default=1)
+    flat = [a.reshape(-1) for a in arrays]
+    with np.errstate(all="ignore"):
+        for number in range(program.grid):
+            values: dict[UOp, Any] = dict(given)
+            for node in program.uops:
+                if node.op is Op.SPECIAL:
+                    own = np.arange(threads).reshape(-1, 1) if node.arg.name == "thread" else np.full((1, 1), number)
+                    values[node] = own
+            jumps = match_loops(program.uops)
+            run = _Lanes(program, flat, values, jumps, (0, None), threads=threads, number=number)
+            _take_turns([run.steps(0, len(program.uops))])
+
+
+def _take_turns(waiting: list[Iterator[bool]]) -> None:
+    """Go on with each in turn; one says whether it has done something since it was asked last."""
+    while waiting:
+        moved = False
+        left: list[Iterator[bool]] = []
+        for each in waiting:
+            done = next(each, None)
+            moved |= done is None or done
+            if done is not None:
+                left.append(each)
+        if not moved:
+            raise CompilerError("lanes of a workgroup wait for each other forever")
+        waiting = left
+
+
+@dataclass
+class _Ring:
+    """Which steps have been copied into buffers, and which have been used."""
+
+    filled: int = 0
+    freed: int = 0
+
+
+@dataclass
+class _Lanes(Run):
+    threads: int = 1
+    number: int = 0
+    ring: _Ring = field(default_factory=_Ring)
+    turn: int = 0  # steps that this role has begun
+    held: bool = False  # whether units may still read the buffer of the step before
+
+    def steps(self, begin: int, end: int) -> Iterator[bool]:
+        """Run a part of the program; stops for a while where it waits for another role."""
+        uops = self.program.uops
+        starts = {uops[start]: start for start in self.jumps}
+        limits: dict[UOp, tuple[int, int]] = {}
+        roles: list[Iterator[bool]] = []
+        position, moved = begin, True
+        while position < end:
+            node = uops[position]
+            if node.op is Op.RANGE and node.arg.kind is AxisKind.ROLE:
+                role = _Lanes(
+                    self.program, self.arrays, dict(self.values), self.jumps, self.part, self.locals, self.threads,
+                    self.number, self.ring,
+                )  # fmt: skip
+                roles.append(role.steps(position + 1, self.jumps[position]))
+                position = self.jumps[position]
+            elif node.op is Op.RANGE:
+                low, high, step = self._extent(node)
+                limits[node] = high, step
+                self.values[node] = np.full((1, 1), low)
+                if low >= high:
+                    position = self.jumps[position]
+            elif node.op is Op.END:
+                high, step = limits[node.src[0]]
+                following = self.values[node.src[0]] + step
+                if following.item() < high:
+                    self.values[node.src[0]] = following
+                    position = starts[node.src[0]]
+            elif node.op is Op.TURN:
+                while not self._is_ready(node):
+                    yield moved
+                    moved = False
+                self.values[node] = np.full((1, 1), self.turn % node.src[0].arg.buffers)
+                self.turn += 1
+                moved = True
+            else:
+                self.execute(node)
+            position += 1
+        if roles:
+            _take_turns(roles)
+
+    def _extent(self, loop: UOp) -> tuple[int, int, int]:
+        """Where a loop begins and ends for this workgroup, and its step."""
+        high = int(self.values[loop.src[0]].reshape(-1)[0])
+        if loop.arg.kind is AxisKind.WALK:
+            return self.number, high, self.program.grid
+        if loop.arg.kind is not AxisKind.PARALLEL:
+            return 0, high, 1
+        own = self._digits()[loop]
+        return own, min(high, own + 1), 1
+
+    def _digits(self) -> dict[UOp, int]:
+        """The parallel ranges are digits of the workgroup's number, the last one fastest."""
+        found: dict[UOp, int] = {}
+        rest = self.number
+        for loop in reversed([n for n in self.program.uops if n.op is Op.RANGE and n.arg.kind is AxisKind.PARALLEL]):
+            size = max(1, int(bounds(loop.src[0])[1]))
+            found[loop] = rest % size
+            rest //= size
+        return found
+
+    def _is_ready(self, turn: UOp) -> bool:
+        if turn.arg.full:
+            return self.ring.filled > self.turn
+        return self.turn < self.ring.freed + int(turn.src[0].arg.buffers)
+
+    def execute(self, node: UOp) -> None:
+        """Run one node that is not a loop."""
+        handler = _HANDLERS.get(node.op)
+        if handler is not None:
+            handler(self, node)
+        elif node.op not in _NOTHING:
+            super().execute(node)
+
+
+def _pass_on(run: _Lanes, node: UOp) -> None:
+    turn = node.src[0].arg
+    if not turn.full:
+        run.ring.filled += 1
+    elif turn.pending:
+        run.ring.freed += run.held
+        run.held = True
+    else:
+        run.ring.freed += 1
+
+
+def _wait(run: _Lanes, node: UOp) -> None:
+    if node.arg.pending == -1:
+        run.ring.freed += run.held
+        run.held = False
+
+
+def _store(run: _Lanes, node: UOp) -> None:
+    """Of lanes that computed the same, those whose other digits are 0 store to memory."""
+    count = node.src[1].dtype.count
+    place, gate = elements(run.values[node.src[0]], count)
+    value = lanes(run.values[node.src[1]], count)
+    shape = np.broadcast_shapes(place.shape, value.shape, (run.threads, 1))
+    chosen = np.ones(shape, np.bool_) if gate is None else np.broadcast_to(gate, shape).copy()
+    param = node.src[0].src[0]
+    if param.op is Op.PARAM:
+        chosen &= _storing(run.program, run.threads)
+    stored = np.broadcast_to(numeric.store(value, node.src[1].dtype), shape)
+    run.memory(param)[np.broadcast_to(place, shape)[chosen]] = stored[chosen]
+
+
+def _storing(program: LinearProgram, threads: int) -> Array:
+    """Which lanes store what depends on some digits of their numbers only."""
+    lane = np.arange(threads).reshape(-1, 1)
+    chosen = np.ones((threads, 1), np.bool_)
+    covered = 1
+    for stride, size in [*sorted(program.lanes), (threads, 1)]:
+        if stride > covered:
+            chosen &= lane % stride < covered
+        covered = stride * size
+    return chosen
+
+
+def _across(run: _Lanes, node: UOp) -> None:
+    """Combined in steps of halves, as lanes exchange registers."""
+    op, count, stride = node.arg
+    dtype = node.dtype.scalar
+    value = lanes(run.values[node.src[0]], node.dtype.count)
+    value = np.broadcast_to(value, (run.threads, value.shape[-1]))
+    parts = value.reshape(-1, count, stride, value.shape[-1])
+    while parts.shape[1] > 1:
+        half = parts.shape[1] // 2
+        parts = numeric.combine(op, dtype, parts[:, :half], parts[:, half:])
+    run.values[node] = np.broadcast_to(parts, (parts.shape[0], count, *parts.shape[2:])).reshape(value.shape)
+
+
+def _copy(run: _Lanes, node: UOp) -> None:
+    """Done at once, which is one of the orders that copies may have."""
+    near, far = node.src
+    source, gate = elements(run.values[far], node.arg.elements)
+    place, _ = elements(run.values[near], node.arg.elements)
+    taken = run.memory(far.src[0])[source]
+    run.memory(near.src[0])[place] = taken if gate is None else np.where(gate, taken, np.zeros((), taken.dtype))
+
+
+# matrix units
+def _wgmma(run: _Lanes, node: UOp) -> None:
+    """A lane has two columns of every eight, in two rows that are eight apart."""
+    first, second, warps, buffer, start = node.src[:5]
+    arg = node.arg
+    at = int(run.values[buffer].reshape(-1)[0])
+    left = _tile(run.memory(first), first.dtype, at, arg.rows, arg.depth, arg.first_across)
+    right = _tile(run.memory(second), second.dtype, at, arg.columns, arg.depth, arg.second_across)
+    wide = np.float64 if node.dtype.is_float else np.int64
+    product = (left.astype(wide) @ right.astype(wide).T).astype(numeric.carried_type(node.dtype.scalar))
+    lane = np.arange(run.threads).reshape(-1, 1) % WARP
+    register = np.arange(arg.columns // 2)
+    row = 16 * run.values[warps] + lane // 4 + register // 2 % 2 * 8
+    column = register // 4 * 8 + 2 * (lane % 4) + register % 2
+    own = lanes(run.values[start], node.dtype.count) + product[row, column]
+    run.values[node] = own.astype(numeric.carried_type(node.dtype.scalar))
+
+
+def _tile(memory: Array, dtype: DType, buffer: int, rows: int, depth: int, across: bool) -> Array:
+    """Rows of a factor by elements along the sum, from an array whose pieces are exchanged by row."""
+    wide, piece = ROW // dtype.itemsize, PIECE // dtype.itemsize
+    own, along = np.arange(rows).reshape(-1, 1), np.arange(depth).reshape(1, -1)
+    line, place = (along, own) if across else (own, along)
+    lines = depth if across else rows
+    at = place // wide * (lines * wide) + line * wide
+    at = at + (place % wide // piece ^ line % 8) * piece + place % piece
+    found = numeric.load(memory[buffer * rows * depth + at], dtype)
+    return _rounded(found) if dtype is dtypes.float32 else found
+
+
+def _rounded(values: Array) -> Array:
+    """float32 values rounded to TF32."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return ((bits + np.uint32(1 << (TF32_BITS - 1))) & np.uint32(0xFFFFFFFF << TF32_BITS & 0xFFFFFFFF)).view(np.float32)
+
+
+# the copy engine
+def _box_elements(run: _Lanes, box: UOp, lane: int) -> tuple[Array, Array]:
+    """The elements of memory that a box has, in its order, and which of them are inside of the axes."""
+    arg = box.arg
+    number = np.arange(prod(arg.box))
+    place, inside = np.zeros_like(number), np.ones(number.shape, np.bool_)
+    apart = arg.apart or (1,) * len(arg.box)
+    for axis, coordinate in enumerate(box.src[1:]):
+        begin = run.values[coordinate].reshape(-1)
+        at = int(begin[lane if begin.size > 1 else 0]) + number % arg.box[axis] * apart[axis]
+        number = number // arg.box[axis]
+        inside &= (at >= 0) & (at < arg.sizes[axis])
+        place = place + at * arg.strides[axis]
+    return place, inside
+
+
+def _box_places(begin: int, count: int, dtype: DType) -> Array:
+    """Where the elements of a box lie near: rows of 128 bytes, pieces exchanged by row."""
+    wide, piece = ROW // dtype.itemsize, PIECE // dtype.itemsize
+    row, column = np.divmod(np.arange(count), wide)
+    return np.asarray(begin + row * wide + (column // piece ^ row % 8) * piece + column % piece)
+
+
+def _copy_box(run: _Lanes, node: UOp) -> None:
+    near, box, _ = node.src
+    place, inside = _box_elements(run, box, 0)
+    begin = int(run.values[near].element.reshape(-1)[0])
+    memory = run.memory(box.src[0])
+    taken = np.where(inside, memory[np.where(inside, place, 0)], np.zeros((), memory.dtype))
+    run.memory(near.src[0])[_box_places(begin, place.size, box.dtype)] = _rounded(taken) if box.arg.rounded else taken
+
+
+def _store_box(run: _Lanes, node: UOp) -> None:
+    """Every warp stores what its lanes have gathered."""
+    near, box = node.src
+    begins = np.broadcast_to(run.values[near].element, (run.threads, 1)).reshape(-1)
+    for lane in range(0, run.threads, WARP):
+        place, inside = _box_elements(run, box, lane)
+        gathered = run.memory(near.src[0])[_box_places(int(begins[lane]), place.size, box.dtype)]
+        run.memory(box.src[0])[place[inside]] = gathered[inside]
+
+
+_HANDLERS: Final[dict[Op, Callable[[_Lanes, UOp], None]]] = {
+    Op.STORE: _store,
+    Op.PASS_ON: _pass_on,
+    Op.WAIT: _wait,
+    Op.ACROSS: _across,
+    Op.COPY_ASYNC: _copy,
+    Op.WGMMA: _wgmma,
+    Op.COPY_BOX: _copy_box,
+    Op.STORE_BOX: _store_box,
+}
