@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradlet.base.errors import UserError
 from gradlet.base.settings import check_all
@@ -52,8 +53,19 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     for name, command in COMMANDS.items():
         sub = commands.add_parser(name, help=command.help, description=command.help[0].upper() + command.help[1:] + ".")
         if name == chosen:
-            importlib.import_module(f"gradlet.cli.{name}").add_arguments(sub)
+            _imported(name).add_arguments(sub)
     return parser
+
+
+def _imported(command: str) -> Any:
+    """The module of a subcommand. What is imported stays: the garbage collector need not look through it meanwhile."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(f"gradlet.cli.{command}")
+    finally:
+        if collects:
+            gc.enable()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

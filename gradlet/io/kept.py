@@ -200,7 +200,11 @@ def _sort_of(args: Sequence[Any]) -> Any:
     """What is the same for calls that do the same."""
     return tuple(
         [
-            (a.dtype.name, a.shape) if isinstance(a, Tensor) else a.src[0].arg if type(a) is UOp else (type(a), a)
+            (a.dtype.name, a.shape, a.device)
+            if isinstance(a, Tensor)
+            else a.src[0].arg
+            if type(a) is UOp
+            else (type(a), a)
             for a in args
         ]
     )
@@ -209,7 +213,8 @@ def _sort_of(args: Sequence[Any]) -> Any:
 def entry_name(*parts: str) -> str:
     """The name on disk of a capture: what it depends on beside gradlet, its settings and the machine is in `parts`."""
     keys = text_of((settings.codegen_key(), settings.schedule_key()))
-    return diskcache.key("capture", *parts, Device["CPU"].target.text, keys, fingerprint()) + diskcache.CAPTURE
+    devices = Device.DEFAULT, Device["CPU"].target.text
+    return diskcache.key("capture", *parts, *devices, keys, fingerprint()) + diskcache.CAPTURE
 
 
 class Kernel(NamedTuple):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gradlet.base.errors import ArgumentError, FileFormatError
+from gradlet.graph.node import no_gc
 from gradlet.io import formats, gguf
 from gradlet.io.files import path_text
 from gradlet.llm import config as configs
@@ -118,8 +119,13 @@ def load(
         OSError: a file cannot be opened.
     """
     where = path_text(path)
-    if os.path.isdir(where):
-        return _from_folder(Path(where), context, slots, usual)
+    with no_gc():  # a vocabulary is a hundred thousand objects, none of which is garbage
+        if os.path.isdir(where):
+            return _from_folder(Path(where), context, slots, usual)
+        return _from_file(where, context, slots, usual)
+
+
+def _from_file(where: str, context: int | None, slots: int, usual: int) -> LanguageModel:
     file = gguf.File(where)
     tokenizer = tokenizers.from_gguf(file.metadata, where)
     found = configs.from_gguf(file.metadata, where)

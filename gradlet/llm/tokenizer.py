@@ -118,13 +118,10 @@ def from_gguf(metadata: Mapping[str, Any], where: str = "metadata") -> Tokenizer
         inner = _pieces(package, metadata, names, where)
     else:
         raise FileFormatError(f"{where}: tokenizers of kind {kind!r} are not known; known: gpt2, llama")
+    odd = [(name, type) for name, type in zip(names, types, strict=True) if type != _NORMAL]
     for wanted, special in ((_CONTROL, True), (_USER, False)):
         # An added token keeps the number that its text has in the vocabulary.
-        added = [
-            package.AddedToken(name, special=special, normalized=False)
-            for name, type in zip(names, types)
-            if type == wanted
-        ]
+        added = [package.AddedToken(name, special=special, normalized=False) for name, type in odd if type == wanted]
         (inner.add_special_tokens if special else inner.add_tokens)(added)
     bos = metadata.get("tokenizer.ggml.bos_token_id")
     ends = {metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom")} - {None}
@@ -142,9 +139,9 @@ def _ends(inner: Any, ends: set[Any]) -> frozenset[int]:
 def _byte_pairs(package: Any, metadata: Mapping[str, Any], names: list[str], where: str) -> Any:
     merges = metadata.get("tokenizer.ggml.merges")
     pairs = [tuple(merge.split(" ")) for merge in merges] if isinstance(merges, list) else [()]
-    if not all(len(pair) == 2 for pair in pairs):
+    if set(map(len, pairs)) - {2}:
         raise FileFormatError(f"{where}: the tokenizer's merges are missing or damaged")
-    vocabulary = {name: number for number, name in enumerate(names)}
+    vocabulary = dict(zip(names, range(len(names)), strict=True))
     cut = metadata.get("tokenizer.ggml.pre", "default")
     pre = package.pre_tokenizers
     try:

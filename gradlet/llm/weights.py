@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from gradlet.base.errors import FileFormatError
 from gradlet.io import blocks, gguf
+from gradlet.io.kept import Kept
 from gradlet.llm.config import Config
 from gradlet.nn.quantized import Layout, QuantizedWeight
 from gradlet.tensor.function import jit
@@ -108,7 +109,7 @@ class Weights:
 
     def __init__(self, read: Callable[[str], Raw | None], where: str, packs: bool = True) -> None:
         self._read, self._where, self._packs = cache(read), where, packs
-        self._layouts: dict[Any, jit] = {}
+        self._layouts: dict[Any, Kept] = {}
 
     def find(self, *names: str) -> Raw:
         """The first of some names that the file has.
@@ -138,20 +139,20 @@ class Weights:
         return BlockMatrix(raw.in_order().data, raw.quantized, shape)
 
     def _packed(self, raws: Sequence[Raw], shape: tuple[int, int]) -> QuantizedWeight:
-        """Quantised matrices, one below the other, as one laid out anew. Each sort of them is traced once."""
+        """Quantised matrices, one below the other, as one laid out anew. One process traces each sort of them, once."""
         kind = raws[0].quantized
         assert kind is not None
         sort = kind, shape, tuple([(raw.shape, raw.heads) for raw in raws])
         if sort not in self._layouts:
             forms = [(raw.shape[0], raw.heads) for raw in raws]
 
-            def lay_out(parts: list[Tensor]) -> tuple[Any, ...]:
+            def lay_out(*parts: Tensor) -> tuple[Any, ...]:
                 plain = [_apart(part, *form) for part, form in zip(parts, forms, strict=True)]
                 whole = plain[0] if len(plain) == 1 else Tensor.cat(*plain)
                 return tuple(QuantizedWeight.from_gguf_blocks(whole, kind, shape).layout())
 
-            self._layouts[sort] = jit(lay_out)
-        layout = self._layouts[sort]([raw.data for raw in raws])
+            self._layouts[sort] = Kept(jit(lay_out), None, f"layout {sort!r}")
+        layout = self._layouts[sort](*[raw.data for raw in raws])
         return QuantizedWeight.from_layout(kind, shape, Layout(*layout))
 
     def joined(self, parts: Mapping[str, int], inputs: int) -> Matrix | None:

@@ -135,6 +135,23 @@ def test_quantised_weights_in_the_order_of_gguf_files(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.stack(got), want, rtol=2e-3, atol=2e-3)
 
 
+def test_matrices_of_one_sort_are_laid_out_by_what_another_process_traced(tmp_path: Path) -> None:
+    def laid_out(seed: int) -> tuple[weights.Weights, np.ndarray, np.ndarray]:
+        raw = np.random.default_rng(seed).integers(0, 256, (24 * 2, 18)).astype(np.uint8)
+        raw[:, :2] = np.frombuffer(np.float16(0.03).tobytes(), np.uint8)
+        one = weights.Raw(Tensor(raw), (24, 64), "Q4_0")
+        found = weights.Weights(lambda name: one, "here")
+        meant = blocks.dequantize(Tensor(raw), "Q4_0").numpy().reshape(24, 64)
+        return found, found.matrix("w", (24, 64)).rows(Tensor(np.arange(24))).numpy(), meant
+
+    with settings.Context(CACHEDIR=str(tmp_path), CACHE=True):
+        for again in range(2):
+            made, got, want = laid_out(again)
+            np.testing.assert_allclose(got, want, rtol=1e-6)
+            (layout,) = made._layouts.values()
+            assert layout.function.calls == 1 - again
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_logits_are_those_of_torch_in_machine_code(name: str) -> None:
