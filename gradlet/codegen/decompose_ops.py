@@ -72,7 +72,7 @@ def decompose(sink: UOp, target: Target) -> UOp:
         return sink
     new: dict[UOp, UOp] = {}
     order = kernel_order(sink)
-    loose = rounded.loose_values(order) if approximates else frozenset()
+    loose = rounded.loose_values(order) | rounded.loose_powers(order) if approximates else frozenset()
     for node in order:
         if not node.src:
             continue

@@ -16,6 +16,9 @@ from gradlet.codegen import (
     linearize,
     loops,
     memory,
+    mixtureroles,
+    mixtureunits,
+    positions,
     reduce,
     roles,
     simt,
@@ -29,11 +32,12 @@ from gradlet.graph.passes import Observer, Pass, Pipeline
 from gradlet.graph.program import LinearProgram
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AxisKind, KernelArg, Op, Stage
-from gradlet.optimize import cost, heuristic
+from gradlet.optimize import cost, heuristic, mixturetiles
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import KernelFacts, range_size, remembered_order, size_bound
 from gradlet.optimize.opttext import opts_for
 from gradlet.rules.sets import INDEX_MATH
+from gradlet.target.rotation import has_register_factors
 from gradlet.target.target import Target
 
 # Members of an enum are slow to reach through their class.
@@ -66,7 +70,10 @@ def _apply_opts(sink: UOp, context: Lowering) -> UOp:
             if NOOPT.value
             else heuristic.choose(sink, context.target, context.parallel)
         )
-    return tensorcores.use_matrix_units(actions.apply(sink, opts, context.target), context.target)
+    applied = actions.apply(sink, opts, context.target)
+    if has_register_factors(context.target) and mixturetiles.by_units(opts):
+        return mixtureunits.use_mixture_units(applied)
+    return tensorcores.use_matrix_units(applied, context.target)
 
 
 def _simplify(sink: UOp, context: Lowering) -> UOp:
@@ -106,6 +113,8 @@ PIPELINE: Final = Pipeline(
              doc="floats of 8 and 16 bits are summed in float32"),
         Pass("cut loops at divisions", plain(divisions.cut_at_divisions), K, K,
              doc="what is kept in strips is read with a loop over strips and a loop inside"),
+        Pass("count in indices", plain(positions.count_in_indices), K, K,
+             doc="positions as values are one number, as they are as indices"),
         Pass("merge adjacent ranges", plain(loops.merge_adjacent), K, K, doc="fewer and longer loops"),
         Pass("join windows", for_target(windows.join_windows), K, K,
              doc="the image under a pooling is walked as it lies"),
@@ -164,6 +173,9 @@ def lower(ast: UOp, target: Target, observers: Sequence[Observer] = (), parallel
         ordered = linearize.linearize(sink, context.nests[0] if context.nests else None)
         if target.warp > 1:
             uops, lanes = simt.to_lanes(sink, ordered)
+            if mixtureroles.is_mixture(uops):
+                uops, threads = mixtureroles.separate_mixture(uops, lanes.threads)
+                return describe(ast, sink, uops, lanes._replace(threads=threads))
             if roles.has_roles(uops):
                 uops, threads = roles.separate_roles(uops, lanes.threads, sink.arg.opts)
                 program = describe(ast, sink, uops, lanes._replace(threads=threads))

@@ -43,6 +43,16 @@ def loose_values(order: Sequence[UOp]) -> frozenset[UOp]:
     return frozenset(n for n in order if n in used and n not in strict and n.dtype.scalar is dtypes.float32)
 
 
+def loose_powers(order: Sequence[UOp]) -> frozenset[UOp]:
+    """The exponentials of a kernel whose matrix units multiply by weights that it has computed.
+
+    Weights are rounded to 16 bits on the way into the unit; all that such a kernel computes follows from them.
+    """
+    if not any(n.op is Op.WGMMA and n.arg.registers for n in order):
+        return frozenset()
+    return frozenset(n for n in order if n.op in (Op.EXP, Op.EXP2) and n.dtype.scalar is dtypes.float32)
+
+
 def _rounds(node: UOp) -> bool:
     return node.op is Op.CAST and node.dtype.is_float and node.dtype.scalar.itemsize <= 2
 

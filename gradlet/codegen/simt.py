@@ -163,6 +163,7 @@ def _filling(sink: UOp, lanes: Lanes, ahead: dict[UOp, _Ahead]) -> list[frozense
     """For each array that lanes fill together, the ranges of its stores."""
     apart = {array for found in ahead.values() for array in found.arrays}
     after = [n for n in kernel_order(sink) if n.op is Op.AFTER and n.src[0] not in apart]
+    after = [n for n in after if not n.src[0].arg.private]
     return [frozenset(closed_by(n)) for n in after if not lanes.shared.isdisjoint(n.src)]
 
 
@@ -269,8 +270,18 @@ class _Lanes:
         self.result.append(node)
 
     def _rebuilt(self, node: UOp) -> UOp:
+        if node.op is Op.INDEX and node.src[0].op is Op.LOCAL and node.src[0].arg.private:
+            return self._own_place(node)
         src = tuple([self.new.get(s, s) for s in node.src])
         return node if src == node.src else mk(node.op, node.dtype, src, node.arg)
+
+    def _own_place(self, node: UOp) -> UOp:
+        """The place in an array that every lane has for itself: what differs from lane to lane is left out."""
+        local, at = node.src[0], node.src[1]
+        here = rewrite(at.substitute({r: UOp.const(dtypes.index, 0) for r in self.lanes.strides}), INDEX_MATH)
+        if here.op is not Op.CONST:
+            raise CompilerError(f"a lane's own array is used at a place that is no constant: {here}")
+        return mk(Op.INDEX, node.dtype, (local, here))
 
     def _node(self, node: UOp) -> None:
         if _reads_shared(node):
@@ -368,7 +379,9 @@ class _Lanes:
 
 def _reads_shared(node: UOp) -> bool:
     """Whether a node reads an array that lanes share."""
-    return node.op is Op.WGMMA or (node.op is Op.LOAD and node.src[0].src[0].op is Op.LOCAL)
+    if node.op is Op.WGMMA:
+        return not node.arg.alone
+    return node.op is Op.LOAD and node.src[0].src[0].op is Op.LOCAL and not node.src[0].src[0].arg.private
 
 
 def _is_neutral(node: UOp, op: Op) -> bool:

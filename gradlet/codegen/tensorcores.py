@@ -83,14 +83,14 @@ def _boxes(
     for filled, side in zip((tiles.first, tiles.second), node.src[0].src, strict=True):
         store, used = filled.src[1], (side if side.op is Op.LOAD else side.src[0]).src[0].src[1]
         own = closed_by(filled)
-        twins = {r: _twin(store.src[0].src[1], own, used, r) for r in used.toposort() if r.op is Op.RANGE}
+        twins = {r: twin(store.src[0].src[1], own, used, r) for r in used.toposort() if r.op is Op.RANGE}
         summed = {twins[tensor], *rest}
         load = store.src[1].src[0]
         known = [guard.substitute(twins) for guard in stored_guards(sink)]
         axes = axes_of(load, own, summed.__contains__, known)
         if isinstance(axes, str):
             raise CompilerError(f"what STAGE with engine=1 copies is no box any more: {axes}")
-        boxes.append(_box(load, axes, own))
+        boxes.append(box_of(load, axes, own))
         reached = {n for part in (used, *boxes[-1].src) for n in part.toposort() if n.op is Op.RANGE}
         sides.append(reached - {tensor, *rest})
     slots = [o.amount for o in sink.arg.opts if o.kind is OptKind.EPILOGUE]
@@ -100,7 +100,7 @@ def _boxes(
     return tiles.first.src[0], tiles.second.src[0], boxes
 
 
-def _twin(place: UOp, own: Collection[UOp], used: UOp, loop: UOp) -> UOp:
+def twin(place: UOp, own: Collection[UOp], used: UOp, loop: UOp) -> UOp:
     """Of the ranges of a copy, the one that runs over what `loop` does where the copy is used."""
     wanted = _step(used, loop)
     return next((r for r in own if _step(place, r) == wanted), loop)
@@ -113,7 +113,7 @@ def _step(element: UOp, loop: UOp) -> int:
     return int(found.arg)
 
 
-def _box(index: UOp, axes: list[Axis], inside: Collection[UOp]) -> UOp:
+def box_of(index: UOp, axes: list[Axis], inside: Collection[UOp]) -> UOp:
     """The part of memory that a copy brings; along rows of memory, as many elements as 128 bytes."""
     parts = [axis.length(inside) for axis in axes]
     parts[0] = ROW // index.dtype.itemsize

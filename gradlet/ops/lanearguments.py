@@ -69,6 +69,7 @@ class WgmmaArg(NamedTuple):
 
     `rows` and `columns` of the product, `depth` of the sum; `first_across` and `second_across`: whether the sum runs
     across the rows of a factor's array, not along them. `pending`: how many steps may be on their way after one.
+    `alone`: the product is not added to anything; `registers`: the first factor is a private array of each lane.
     """
 
     rows: int
@@ -77,6 +78,8 @@ class WgmmaArg(NamedTuple):
     first_across: bool = False
     second_across: bool = False
     pending: int = 0
+    alone: bool = False
+    registers: bool = False
 
 
 class TensorizeDetail(NamedTuple):

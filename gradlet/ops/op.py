@@ -327,10 +327,14 @@ class ParamArg(NamedTuple):
 
 
 class LocalArg(NamedTuple):
-    """LOCAL: its number inside the kernel, and how many elements it has."""
+    """LOCAL: its number inside the kernel, how many elements it has, whether every lane of a GPU has its own.
+
+    A private array is registers: a lane reads only what it has stored itself, at places that are constants.
+    """
 
     number: int
     size: int
+    private: bool = False
 
 
 class RangeArg(NamedTuple):

@@ -114,10 +114,12 @@ class RotateDetail(NamedTuple):
     Attributes:
         row: the number of their range.
         pad: by how many elements the rows side by side in an array are longer than they have to be.
+        buffers: of the keys and values that a GPU's copy engine brings while its matrix units multiply; 0 on a CPU.
     """
 
     row: int
     pad: int = 0
+    buffers: int = 0
 
 
 class FeedDetail(NamedTuple):

@@ -27,7 +27,7 @@ def plan_rotation(facts: KernelFacts, plan: Plan, parallel: bool) -> bool:
     mixture = find_mixture(facts)
     if mixture is None or mixture.score is None or plan.is_ordered(mixture.along):
         return False
-    row, column = _row_and_column(facts, mixture)
+    row, column = row_and_column(facts, mixture)
     keys, depth = range_size(mixture.along), range_size(mixture.score.src[1])
     if row is None or column is None or keys is None or depth is None:
         return False
@@ -46,7 +46,7 @@ def least(facts: KernelFacts, target: Target) -> tuple[Opt, ...]:
     return tuple(plan.opts[: 1 + [opt.kind for opt in plan.opts].index(OptKind.ROTATE)]) if found else ()
 
 
-def _row_and_column(facts: KernelFacts, mixture: Mixture) -> tuple[UOp | None, UOp | None]:
+def row_and_column(facts: KernelFacts, mixture: Mixture) -> tuple[UOp | None, UOp | None]:
     """The longest range of rows that share keys and values, and the one of the values' columns."""
     ranges, along = facts.ranges, mixture.along
     assert mixture.score is not None

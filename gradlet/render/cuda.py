@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from math import prod
 from typing import Final, NamedTuple
 
 from gradlet.base.dtype import DType, dtypes
@@ -15,15 +16,20 @@ from gradlet.base.errors import RenderError
 from gradlet.base.floatformat import FloatFormat
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.program import AnyProgram, LinearProgram
-from gradlet.ops.op import AxisKind, BoxArg, Op, RingArg
+from gradlet.ops.op import AxisKind, BoxArg, Op, RingArg, WgmmaArg
 from gradlet.optimize.analysis import is_fixed, size_bound
 from gradlet.render import carith
 from gradlet.render.cstyle import INDENT, CKernel, memory_type
+from gradlet.render.cudaproducts import PAIRS, tile_product, tile_product_name
 from gradlet.render.cudaunits import UnitCall, UnitText, unit_name
 from gradlet.target.matrixcore import FACTORS
 from gradlet.target.target import Target
 
 WARP: Final = 32
+WARPGROUP: Final = 128
+# Of a lane that copies, and of one that computes beside it, by groups of four warps that do.
+FEW_REGISTERS: Final = 24
+REGISTERS: Final = {2: 240, 3: 160}
 ALIGN: Final = 128  # bytes, of arrays in shared memory
 WHOLE: Final = 1024  # where pieces are exchanged by row
 
@@ -206,12 +212,14 @@ def boxes_of(program: LinearProgram) -> list[Box]:
 
 
 class Basics(NamedTuple):
-    """The functions that all others stand on: for all kernels, for matrix units, for boxes, with so many axes."""
+    """What all functions stand on: for all kernels, for units, for boxes with so many axes, for attention."""
 
     all: str = BASICS
     units: UnitText = UnitText()
     ring: str = RING_BASICS
     boxes: Callable[[int], str] = box_functions
+    pairs: str = PAIRS
+    products: Callable[[WgmmaArg, str], str] = tile_product
 
 
 def render(program: AnyProgram, target: Target, basics: Basics = Basics()) -> str:
@@ -226,11 +234,13 @@ def render(program: AnyProgram, target: Target, basics: Basics = Basics()) -> st
     body = kernel.body()
     formats = dict.fromkeys(dtype for dtype in kernel.functions.used.values() if dtype is not None)
     helpers = [format_functions(dtype) for dtype in formats]
-    if kernel.units and target.matrix_units is not None:
+    if (kernel.units or kernel.products) and target.matrix_units is not None:
         helpers += basics.units.functions(target.matrix_units, kernel.units)
     if kernel.boxes:
         ranks = dict.fromkeys(len(box.arg.sizes) for box in kernel.boxes)
         helpers += [basics.ring.strip(), *[basics.boxes(rank) for rank in ranks]]
+    if kernel.products:
+        helpers += [basics.pairs.strip(), *[basics.products(*product) for product in kernel.products]]
     lines = [basics.all.strip(), DERIVED.strip(), *helpers, "", *kernel.head(), *body, "}", ""]
     return "\n".join(lines)
 
@@ -246,7 +256,7 @@ def _shared_layout(program: LinearProgram) -> tuple[dict[UOp, int], int]:
     places: dict[UOp, int] = {}
     end = 0
     align = WHOLE if any(n.op is Op.RING for n in program.uops) else ALIGN
-    for local in dict.fromkeys(n for n in program.uops if n.op is Op.LOCAL):
+    for local in dict.fromkeys(n for n in program.uops if n.op is Op.LOCAL and not n.arg.private):
         places[local] = end
         end += -(-local.arg.size * local.dtype.itemsize // align) * align
     return places, end
@@ -263,6 +273,11 @@ class _Kernel(CKernel):
         self.boxes = boxes_of(program)
         self.ring: UOp | None = None
         self.units: dict[UnitCall, None] = {}
+        self.products: dict[tuple[WgmmaArg, str], None] = {}
+        roles = [int(n.src[0].arg) for n in program.uops if n.op is Op.RANGE and n.arg.kind is AxisKind.ROLE]
+        self.computing = max(roles, default=0)
+        # A whole group of warps beside those that compute: registers change hands by such groups.
+        self.hands_over = bool(roles) and program.threads - self.computing == WARPGROUP
         self.summed: tuple[str, ...] = ()
         units = target.matrix_units if any(n.op is Op.WGMMA for n in program.uops) else None
         self.units_run_on = units is not None and units.run_on
@@ -303,8 +318,16 @@ class _Kernel(CKernel):
 
     def _local(self, node: UOp) -> None:
         kind, name = memory_type(node.dtype), f"local{node.arg.number}"
-        self.line(f"{kind}* const {name} = ({kind}*)(shared + {self.places[node]});")
         self.values[node] = (name,)
+        if node.arg.private:
+            self.line(f"{kind} {name}[{node.arg.size}];")
+            return
+        self.line(f"{kind}* const {name} = ({kind}*)(shared + {self.places[node]});")
+
+    def access_width(self, index: UOp, count: int) -> int:
+        """Arrays of a lane's own are registers: one at a time."""
+        local = index.src[0]
+        return 1 if local.op is Op.LOCAL and local.arg.private else super().access_width(index, count)
 
     # lanes
     def _lanes_that_store(self) -> str:
@@ -369,13 +392,21 @@ class _Kernel(CKernel):
 
     def _role(self, node: UOp) -> None:
         """The first lanes compute, one after them begins copies."""
-        lanes = self.program.threads - WARP
+        lanes = self.computing
         copies = node.src[0].arg == 1
+        if self.hands_over:
+            self._hand_over(copies, lanes)
         self.line(f"if (threadIdx.x {'==' if copies else '<'} {lanes}u) {{")
         inner = INDENT * (self.depth + 1)
         self.lines.append(f"{inner}int slot = 0{'' if copies else ', held = -1'};")
         self.lines.append(f"{inner}u32 phase = {int(copies)};")
         self.values[node] = ("0",)
+
+    def _hand_over(self, copies: bool, lanes: int) -> None:
+        """The warps that copy leave their registers to those that compute."""
+        kept = REGISTERS[lanes // WARPGROUP]
+        name, count = ("fewer", FEW_REGISTERS) if copies else ("more", kept)
+        self.line(f"if (threadIdx.x {'>=' if copies else '<'} {lanes}u) {name}_registers<{count}>();")
 
     def _walk(self, node: UOp) -> None:
         name = self.name("block")
@@ -418,6 +449,9 @@ class _Kernel(CKernel):
         near, box, turn = node.src
         name, at = self._map(box)
         array = self.value(near.src[0])[0]
+        if turn.op is Op.CONST:  # what stays comes with the first buffer
+            nbytes = prod(box.arg.box) * box.dtype.itemsize
+            self.line(f"buffer_expects_more(ring + 2 * {turn.arg}, {nbytes}u);")
         self.line(f"copy_box({array} + {self._place(near)}, {name}, ring + 2 * {self.value(turn)[0]}, {at});")
 
     def _store_box(self, node: UOp) -> None:
@@ -433,6 +467,9 @@ class _Kernel(CKernel):
         """The accumulator is changed where it is: its variables are the result."""
         first, second, warps, buffer, start = node.src
         arg = node.arg
+        if arg.alone:
+            self._product(node)
+            return
         unit = UnitCall(
             arg.columns, FACTORS[first.dtype], FACTORS[second.dtype], arg.first_across, arg.second_across
         )  # fmt: skip
@@ -454,6 +491,21 @@ class _Kernel(CKernel):
             if not arg.pending:
                 self._settled()
         self.values[node] = registers
+
+    def _product(self, node: UOp) -> None:
+        """Into registers of its own, which nothing but the unit writes."""
+        first, second, lanes, turn, _ = node.src
+        arg, kind, name = node.arg, FACTORS[second.dtype].name, self.name("product")
+        self.products.setdefault((arg, kind))
+        factor = self.value(first)[0]
+        if not arg.registers and arg.rows > 64:
+            factor = f"{factor} + {self.value(lanes)[0]} / 32 * {64 * 64}"
+        tile = f"{self.value(second)[0]} + {self.value(turn)[0]} * {arg.columns * arg.depth}"
+        self.line(f"float {name}[{arg.columns // 2}];")
+        self.line(f"{tile_product_name(arg, kind)[0]}({name}, {factor}, {tile});")
+        self.line("wait_for_units<0>();")
+        self.line(f"all_settled({name});")
+        self.values[node] = tuple([f"{name}[{i}]" for i in range(arg.columns // 2)])
 
     def _across(self, node: UOp) -> None:
         """First inside of every warp, then, through shared memory, over the warps."""

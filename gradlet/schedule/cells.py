@@ -277,6 +277,25 @@ def _reads_once(step: UOp, user: UOp, steps: Steps) -> bool:
 
 
 # facts
+def _conversions_elsewhere(cell: Cell, steps: Steps) -> dict[UOp, dict[int, int]]:
+    """Conversions that the cell evaluates along other loops than their own: for each of their loops, which one.
+
+    Queries and keys may have one loop, that of the tokens. A product of them runs over two, and converts keys along the
+    second one.
+    """
+    axes = steps.axes
+    own = set(cell.members)
+    found: dict[UOp, dict[int, int]] = {}
+    for step in cell.members:
+        for operand, source in steps.reads[step] if step.op in ELEMENTWISE else ():
+            if operand is not source or source not in own or source.op is not Op.CAST:
+                continue
+            pairs = zip(axes.dims(source), axes.dims(step), strict=True)
+            new = {a: b for mine, there in pairs for (a, _), (b, _) in zip(mine, there) if a != b}
+            found[source] = new if found.get(source, new) == new else {}
+    return {step: new for step, new in found.items() if new}
+
+
 def describe(cell: Cell, steps: Steps, views: Views) -> None:
     """Fill in loops, reads and work of a finished cell."""
     axes = steps.axes
@@ -305,6 +324,7 @@ def describe(cell: Cell, steps: Steps, views: Views) -> None:
         cell.points = prod(reduce.src[0].shape)
     own = set(cell.members)
     twice: set[int] = set()
+    others = _conversions_elsewhere(cell, steps)
     for step in cell.members:
         atoms = [a for a, _ in axes.loops(step)]
         if len(set(atoms)) < len(atoms):
@@ -318,7 +338,10 @@ def describe(cell: Cell, steps: Steps, views: Views) -> None:
                 view = views.of(operand, source)
                 work += view.guard_work
                 if source not in own:
-                    cell.reads.append(describe_read(operand, source, view, step, axes, inside or step is reduce))
+                    read = describe_read(operand, source, view, step, axes, inside or step is reduce)
+                    if step in others:
+                        read.atoms = frozenset([others[step].get(a, a) for a in read.atoms])
+                    cell.reads.append(read)
         if inside or step is reduce:
             cell.inner_work += work
         else:

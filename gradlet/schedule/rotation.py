@@ -21,9 +21,10 @@ from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.allocation import COUNTER_NUMBER
 from gradlet.graph.node import UOp
 from gradlet.ops.op import ELEMENTWISE, MOVEMENT, Op
+from gradlet.schedule.boxed import come_as_boxes
 from gradlet.schedule.cells import Cell
 from gradlet.schedule.feeding import Feeding, feeding, is_tied
-from gradlet.target.rotation import blocks
+from gradlet.target.rotation import blocks, unit_blocks
 
 if TYPE_CHECKING:
     from gradlet.schedule.fuse import Search
@@ -107,9 +108,23 @@ def _between(search: Search, last: Cell) -> Chain | None:
         if not all(_is_free(search, c, cells) for c in cells):
             fed = feeding(search, cells, first, key) if all(_is_own(search, c, cells) for c in cells) else None
         target = search.target_of(steps.devices[last.root])
-        cut = blocks(target, longest, first.loops[key], last.loops[column], first.loops[deep])
-        return Chain(cells, fed) if cut is not None and fed is not None else None
+        sizes = (longest, first.loops[key], last.loops[column], first.loops[deep])
+        if target.kind == "gpu":
+            values = next(s for s in reduce.src[0].src if s is not side)
+            fits = unit_blocks(target, *sizes) is not None and fed is NOTHING_FED
+            fits = fits and _is_brought(search, first.reduce, values, column, cells)
+        else:
+            fits = blocks(target, *sizes) is not None
+        return Chain(cells, fed) if fits and fed is not None else None
     return None
+
+
+def _is_brought(search: Search, scores: UOp, values: UOp, column: int, cells: Sequence[Cell]) -> bool:
+    """Whether a GPU's copy engine can bring queries, keys and values."""
+    found = [axis for axis, atoms in enumerate(search.steps.axes.dims(values)) if [a for a, _ in atoms] == [column]]
+    (deep,) = scores.arg.axes
+    factors = [*[(factor, deep) for factor in scores.src[0].src], *[(values, axis) for axis in found]]
+    return len(factors) == 3 and come_as_boxes(search, factors, {c.number for c in cells})
 
 
 def _traced(node: UOp, axis: int) -> tuple[UOp, int] | None:
@@ -276,6 +291,7 @@ def _counted(search: Search, found: Iterable[Sequence[Cell]]) -> set[int]:
 def _with_operands(search: Search, cells: Sequence[Cell], counted: set[int], wide: set[int]) -> Rotation:
     """The cells with those that they alone need, and that are cheap enough to be computed for every block of rows."""
     inside = {c.number for c in cells}
+    brought = search.target_of(search.steps.devices[cells[-1].root]).kind == "gpu"
     most = max(prod(c.loops[a] for a in c.kept) for c in cells)
     again = [c for c in cells if c.number in wide]
     for number in range(max(inside) - 1, -1, -1):
@@ -285,6 +301,8 @@ def _with_operands(search: Search, cells: Sequence[Cell], counted: set[int], wid
         if number in counted and not inside.isdisjoint(search.users[number]):
             inside.add(number)
             again.append(cell)
+        elif brought:
+            continue  # what a copy engine brings lies in memory
         elif (
             inside.issuperset(search.users[number])
             and wide.isdisjoint(search.users[number])

@@ -16,6 +16,7 @@ from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AxesArg, Op, PadArg, ShapeArg, ShrinkArg
 from gradlet.schedule.affineviews import AffineView, affine_view
 from gradlet.target.matrixcore import FACTORS
+from gradlet.target.rotation import UNIT_COLUMNS
 
 LINE: Final = 128  # bytes
 PIECE: Final = 16  # bytes, what the engine can begin at
@@ -48,6 +49,8 @@ def _aligned(side: UOp, shape: tuple[int, ...], summed: frozenset[int], engine: 
     itemsize = narrow.dtype.itemsize
     pitch = _pitch(view) * itemsize
     uses = prod(shape) // prod([shape[axis] for axis in axes])
+    if engine and uses in UNIT_COLUMNS and _is_weight(view.base):
+        return side
     along = [axis for axis in axes if axis in summed]
     if not FACTORS[narrow.dtype].turns and along != [axes[-1]]:
         if len(along) != 1 or uses < USES_OF_PIECES:
@@ -60,6 +63,13 @@ def _aligned(side: UOp, shape: tuple[int, ...], summed: frozenset[int], engine: 
     first = ShrinkArg(tuple([(0, n if a in axes else 1) for a, n in enumerate(shape)]))
     plain = mk(Op.SHRINK, narrow.dtype, (narrow,), first)
     return mk(Op.CAST, side.dtype, (_shown(_copied(plain, axes, LINE // itemsize), shape),))
+
+
+def _is_weight(node: UOp) -> bool:
+    """Whether a factor is a softmax: attention goes over it in registers (`rotation`)."""
+    while node.op in (Op.CAST, Op.FDIV, Op.CONTIGUOUS):
+        node = node.src[0]
+    return node.op is Op.EXP
 
 
 def axis_steps(view: AffineView) -> dict[int, int] | None:

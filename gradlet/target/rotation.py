@@ -17,6 +17,14 @@ FLOAT: Final = 4  # bytes; sums are in float32
 OVERLAP: Final = 0.2  # of its time that a kernel takes longer where the last block of keys overlaps
 END: Final = 12  # keys that take as long as the end of a block: maxima, scaling what is there
 
+# On a GPU products are by matrix units: whole warps of 16 rows, tiles of 64, results that registers hold.
+TILE: Final = 64
+WARP_ROWS: Final = 16
+UNIT_ROWS: Final = 128
+UNIT_COLUMNS: Final = (64, 128)
+MOST_BUFFERS: Final = 4
+RING_WORDS: Final = 512  # bytes for the words of a ring
+
 
 class Blocks(NamedTuple):
     """How many queries and keys go together."""
@@ -83,3 +91,23 @@ def feeding_blocks(
             if best is None or cost < lowest - 1e-9:
                 best, lowest = Blocks(r, k), cost
     return best
+
+
+def has_register_factors(target: Target) -> bool:
+    """Whether matrix units take a factor from registers and a copy engine brings the others: `wgmma`."""
+    return target.matrix_units is not None and target.matrix_units.run_on and target.copy_engine
+
+
+def unit_blocks(target: Target, rows: int, keys: int, columns: int, depth: int) -> Blocks | None:
+    """The blocks of a GPU with matrix units for 16-bit queries, keys and values; None: not this way."""
+    if not has_register_factors(target) or not {columns, depth} <= set(UNIT_COLUMNS):
+        return None
+    if min(rows, keys) < FEWEST:
+        return None
+    return Blocks(TILE if rows <= TILE else UNIT_ROWS, TILE if keys <= TILE else UNIT_ROWS)
+
+
+def unit_buffers(target: Target, cut: Blocks, columns: int, depth: int) -> int:
+    """Of blocks of keys and values: as many as there is room for beside the queries."""
+    room = target.shared_bytes - RING_WORDS - 2 * cut.rows * depth
+    return min(MOST_BUFFERS, room // (2 * cut.keys * (depth + columns)))

@@ -56,7 +56,7 @@ ARGS = {
     ops.DerivativeArg: st.builds(ops.DerivativeArg, NAME, st.none()),
     ops.VariableArg: st.builds(ops.VariableArg, NAME, st.integers(-9, 9), st.integers(-9, 9)),
     ops.ParamArg: st.builds(ops.ParamArg, st.integers(0, 99), st.integers(0, 99)),
-    ops.LocalArg: st.builds(ops.LocalArg, st.integers(0, 99), st.integers(0, 99)),
+    ops.LocalArg: st.builds(ops.LocalArg, st.integers(0, 99), st.integers(0, 99), st.booleans()),
     ops.RangeArg: st.builds(ops.RangeArg, st.integers(0, 99), st.sampled_from(list(AxisKind))),
     ops.LaneArg: st.builds(ops.LaneArg, st.integers(0, 99)),
     ops.ShuffleArg: st.builds(ops.ShuffleArg, st.lists(st.integers(0, 9), max_size=4).map(tuple)),
@@ -66,7 +66,9 @@ ARGS = {
     ops.AccArg: st.builds(ops.AccArg, st.integers(0, 99)),
     ops.SpecialArg: st.builds(ops.SpecialArg, NAME, st.integers(0, 99)),
     ops.AcrossArg: st.builds(ops.AcrossArg, REDUCER, st.integers(1, 64), st.integers(1, 64)),
-    ops.WgmmaArg: st.builds(ops.WgmmaArg, *[st.integers(1, 256)] * 3, st.booleans(), st.booleans()),
+    ops.WgmmaArg: st.builds(
+        ops.WgmmaArg, *[st.integers(1, 256)] * 3, *[st.booleans()] * 2, st.integers(0, 1), *[st.booleans()] * 2
+    ),
     ops.CopyArg: st.builds(ops.CopyArg, st.integers(1, 16)),
     ops.WaitArg: st.builds(ops.WaitArg, st.integers(0, 9), st.integers(0, 9)),
     ops.BoxArg: st.builds(ops.BoxArg, SHAPE, SHAPE, SHAPE, SHAPE, st.booleans()),

@@ -18,7 +18,7 @@ from gradlet.optimize.actions.language import apply
 from gradlet.optimize.analysis import KernelFacts, kernel_ranges
 from gradlet.optimize.mixtures import Bound, bounds_of, find_mixture
 from gradlet.target.rotation import blocks
-from gradlet.target.target import AVX2, AVX512, NVPTX, SSE, Target
+from gradlet.target.target import AVX2, AVX512, NVPTX, SM_90, SSE, Target
 from tests.codegen import kernels
 from tests.codegen.check import check_kernel, check_linear
 
@@ -98,10 +98,12 @@ def test_extremes_come_out_as_in_three_passes(value: float) -> None:
 def test_refusals() -> None:
     sink = kernels.attention().sink
     word = Opt(OptKind.ROTATE, 3, 5, detail=RotateDetail(1))
+    units = word._replace(detail=RotateDetail(1, buffers=2))
     for opt, reason, target in (
         (word._replace(detail=None), "which range of rows", AVX2),
         (word._replace(axis=4), "weighted by a softmax", AVX2),
-        (word, "arrays of their own", NVPTX), (word._replace(detail=RotateDetail(2)), "none of rows", AVX2),
+        (word, "arrays of their own", NVPTX), (units, "no matrix units", AVX2),
+        (units, "not two rows of lanes", SM_90), (word._replace(detail=RotateDetail(2)), "none of rows", AVX2),
         (word._replace(detail=RotateDetail(0)), "none of rows", AVX2),
         (word._replace(amount=4), "not a multiple", AVX2),
         (word._replace(amount=11), "none that is cut", AVX2), (word._replace(tail=Tail.MASK), "none that is cut", AVX2),

@@ -47,6 +47,15 @@ def strips() -> kernels.Kernel:
     return kernels.Kernel(b.sink("strips"), [kernels.empty(32), a], {0: a.reshape(2, 32)[:, :16].reshape(32)})
 
 
+def positions() -> kernels.Kernel:
+    """Places of elements, as values of high and low digits."""
+    b = kernels.Builder()
+    out = b.param(0, 12)
+    i, j = b.range(3), b.range(4)
+    b.store(out, i * 4 + j, (i.cast(dtypes.int32) * 4 + j.cast(dtypes.int32)).cast(F32))
+    return kernels.Kernel(b.sink("positions"), [kernels.empty(12)], {0: np.arange(12, dtype=np.float32)})
+
+
 def windows() -> kernels.Kernel:
     """Two rows of four windows of two columns each, and a value for each window."""
     b = kernels.Builder()
@@ -106,6 +115,7 @@ SUBJECTS: dict[str, Callable[[], kernels.Kernel]] = {
     "merge nested reduces": lambda: kernels.nested_guarded_sum(6, 3),
     "widen accumulators": lambda: kernels.half_sum(2, 4),
     "cut loops at divisions": strips,
+    "count in indices": positions,
     "merge adjacent ranges": lambda: kernels.contiguous_3d((2, 3, 4)),
     "join windows": windows,
     "give each loop its own range": lambda: kernels.softmax(2, 3, same_range=True),

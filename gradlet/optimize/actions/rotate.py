@@ -16,21 +16,19 @@ Sums are relative to finite numbers: a row of nothing but minus infinity adds 0,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from gradlet.base.dtype import DType, dtypes
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AxisKind, LocalArg, Op, ReduceArg
+from gradlet.ops.op import AxisKind, Op
 from gradlet.ops.opt import Opt, RotateDetail, Tail
-from gradlet.optimize.actions.online import LOWEST
+from gradlet.optimize.actions.fragments import rotate_fragments
+from gradlet.optimize.actions.onepass import INDEX, OnePass
 from gradlet.optimize.actions.refusal import refusal
-from gradlet.optimize.actions.stage import check_room, next_local
-from gradlet.optimize.analysis import KernelFacts, affine, make_after, make_range, range_size
-from gradlet.optimize.mixtures import MINUS_INFINITY, Mixture, bounds_of, find_mixture
+from gradlet.optimize.actions.stage import check_room
+from gradlet.optimize.analysis import KernelFacts, make_range, range_size
+from gradlet.optimize.mixtures import MINUS_INFINITY, Mixture, find_mixture
 from gradlet.target.target import Target
-
-INDEX = dtypes.index
 
 
 class Numbers(NamedTuple):
@@ -81,8 +79,10 @@ def rotate(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     mixture = find_mixture(facts, loop)
     if mixture is None:
         raise refusal(opt, "it is for the range of a sum weighted by a softmax along it")
+    if opt.detail.buffers:
+        return rotate_fragments(facts, mixture, loop, opt, target)
     if target.kind != "cpu":
-        raise refusal(opt, "only a CPU's cores have arrays of their own")
+        raise refusal(opt, "only a CPU's cores have arrays of their own; a GPU's matrix units take buffers=2 or more")
     row = facts.by_number(opt.detail.row)
     score = mixture.score
     if score is None:
@@ -124,22 +124,16 @@ def _is_apart(facts: KernelFacts, factor: UOp, loop: UOp) -> bool:
     return access is None or facts.stride(access, loop) != 1
 
 
-class _Rotation:
+class _Rotation(OnePass):
     """Builds the rotated kernel."""
 
     def __init__(
         self, facts: KernelFacts, mixture: Mixture, keys: UOp, row: UOp, column: UOp, opt: Opt, target: Target
     ) -> None:
-        assert mixture.score is not None
-        self.facts, self.mixture, self.opt = facts, mixture, opt
-        self.keys, self.row, self.column = keys, row, column
-        self.score = mixture.score
-        self.depth = self.score.src[1]
-        self.rows, self.columns, self.amount = range_size(row) or 0, range_size(column) or 0, opt.amount
-        self.size = range_size(keys) or 0
+        super().__init__(facts, mixture, keys, (row,), opt)
+        self.row, self.column = row, column
+        self.rows, self.columns = range_size(row) or 0, range_size(column) or 0
         self.numbers = numbers_from(facts.next_number())
-        self.dtype = mixture.total.dtype
-        self.locals = next_local(facts)
         depth = range_size(self.depth) or 0
         if not depth:
             raise refusal(opt, "how long the products of the scores are is only known at launch")
@@ -150,7 +144,6 @@ class _Rotation:
         elements += self.amount * self.columns if copies_values(facts, mixture) else 0
         check_room(facts, opt, target, elements * self.dtype.itemsize)
         self.depth_size = depth
-        self.lowest = LOWEST[self.dtype]
 
     def run(self) -> UOp:
         rows, amount, numbers = self.rows, self.amount, self.numbers
@@ -209,39 +202,9 @@ class _Rotation:
 
     def _finish(self, final: UOp, tops: int, totals: int) -> UOp:
         """The kernel that stores what has been added up."""
-        mixture, row = self.mixture, self.row
-        top = self._load(final, row + tops)
-        shift = mixture.shift.substitute({mixture.top: top})
-        scale = (self._finite(top) + shift).exp()
-        total = self._load(final, row + totals) * scale
-        result = self._load(final, row * self.columns + self.column) * scale
-        for function in mixture.outer:
-            result = function(result)
-        result = result.substitute({mixture.total: total, mixture.top: top})
-        return self.facts.sink.substitute({mixture.product: result, mixture.total: total, mixture.top: top})
-
-    def _blocks(self) -> tuple[UOp, UOp]:
-        """The first block of keys that the rows see anything of, and how many blocks follow."""
-        count = -(-self.size // self.amount)
-        first, end = UOp.const(INDEX, 0), UOp.const(INDEX, count)
-        for bound in bounds_of(self.mixture.x, self.keys):
-            edge = bound.end if bound.end is not None else bound.start
-            assert edge is not None
-            form = affine(edge)
-            step = form.terms.get(self.row, 0)
-            if any(self.row in self.facts.ranges.get(atom, frozenset((self.row,))) for atom in form.terms
-                   if atom is not self.row):  # fmt: skip
-                continue
-            last = bound.end is not None
-            far = self.rows - 1 if (step > 0) is last else 0
-            edge = edge.substitute({self.row: UOp.const(INDEX, far)})
-            if last:
-                end = end.minimum((edge + (self.amount - 1)) // self.amount)
-            else:
-                first = first.maximum(edge // self.amount)
-        # One block at least: rows that see nothing have a maximum, too.
-        first = first.minimum(UOp.const(INDEX, count - 1))
-        return first, (end + first * -1).maximum(UOp.const(INDEX, 1))
+        row = self.row
+        top, total = self._load(final, row + tops), self._load(final, row + totals)
+        return self._stored(top, total, self._load(final, row * self.columns + self.column))
 
     def _queries(self) -> UOp:
         """The factor of the scores that belongs to the rows, the rows side by side."""
@@ -301,26 +264,3 @@ class _Rotation:
     def _unseen(self, key: UOp) -> UOp:
         """Whether the block before has not seen a key: the last block begins earlier than it would."""
         return (self.block + self.first) * self.amount < self.begin + key + 1
-
-    # nodes
-    def _loop(self, size: int, number: int, kind: AxisKind = AxisKind.LOOP) -> UOp:
-        return make_range(UOp.const(INDEX, size), number, kind)
-
-    def _reduce(self, op: Op, value: UOp, loop: UOp) -> UOp:
-        return mk(Op.REDUCE, value.dtype, (value, loop), ReduceArg(op))
-
-    def _local(self, elements: int, dtype: DType | None = None) -> UOp:
-        self.locals += 1
-        return mk(Op.LOCAL, dtype or self.dtype, (), LocalArg(self.locals - 1, elements))
-
-    def _load(self, array: UOp, place: UOp) -> UOp:
-        return mk(Op.LOAD, array.dtype, (mk(Op.INDEX, array.dtype, (array, place)),))
-
-    def _filled(self, local: UOp, stores: Iterable[tuple[UOp, UOp]], *loops: UOp) -> UOp:
-        """The array once all is stored."""
-        made = [mk(Op.STORE, dtypes.void, (mk(Op.INDEX, local.dtype, (local, at)), value)) for at, value in stores]
-        return make_after(local.dtype, (local, *made, *loops))
-
-    def _finite(self, value: UOp) -> UOp:
-        """The nearest finite number; NaN stays."""
-        return value.maximum(UOp.const(self.dtype, self.lowest)).minimum(UOp.const(self.dtype, -self.lowest))

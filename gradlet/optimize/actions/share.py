@@ -72,7 +72,7 @@ def shared_by_lanes(
     copy = value.substitute(at)
     own = {r: r for r in inside}
     if detail.swizzle:
-        rows = _Rows.of(opt, walk, strides, value.dtype.itemsize)
+        rows = Rows.of(opt, walk, strides, value.dtype.itemsize)
         stored_at, used_at = rows.element(at), rows.element(own)
         if together == rows.piece_size:  # what one access takes is one piece
             stored_at = rows.piece(place // together) + ranges[-1]
@@ -109,7 +109,7 @@ def _fetched(
     if strides.keys() != set(inside):
         raise refusal(opt, "what is loaded does not change along all ranges of the tile")
     walk = sorted(inside, key=lambda r: -(strides[r] or 0))
-    rows = _Rows.of(opt, walk, strides, value.dtype.itemsize, apart=True)
+    rows = Rows.of(opt, walk, strides, value.dtype.itemsize, apart=True)
     number = facts.next_number()
     own = {r: make_range(r.src[0], number + i, AxisKind.LOOP) for i, r in enumerate(inside)}
     local = mk(Op.LOCAL, value.dtype, (), LocalArg(_next_local(facts), detail.buffers * elements))
@@ -124,7 +124,7 @@ def _fetched(
     return facts.sink.substitute({value: use})
 
 
-class _Rows(NamedTuple):
+class Rows(NamedTuple):
     """How a tile lies with `swizzle`: blocks of rows of 128 bytes, whose pieces of 16 are exchanged by row.
 
     Attributes:
@@ -147,7 +147,7 @@ class _Rows(NamedTuple):
     @staticmethod
     def of(
         opt: Opt, walk: list[UOp], strides: dict[UOp, int | None], itemsize: int, apart: bool = False
-    ) -> _Rows:  # fmt: skip
+    ) -> Rows:  # fmt: skip
         """The rows of a tile whose ranges are given in the order of memory; `apart`: at any distances.
 
         Raises:
@@ -172,7 +172,7 @@ class _Rows(NamedTuple):
                 raise refusal(opt, "its rows do not lie in one order in memory")
             across[r] = count
             count *= range_size(r) or 1
-        return _Rows(along, across, length, count, itemsize)
+        return Rows(along, across, length, count, itemsize)
 
     def element(self, at: dict[UOp, UOp]) -> UOp:
         """The place of a point in the array."""

@@ -23,8 +23,10 @@ from gradlet.device.common.hostmemory import HostAllocator
 from gradlet.graph import numeric
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
+from gradlet.ops.op import WgmmaArg
 from gradlet.render import cuda
 from gradlet.render.carith import storage_type
+from gradlet.render.cudaproducts import tile_product_name
 from gradlet.render.cudaunits import UnitCall, UnitText, mma_name, unit_name, unit_parameters
 from gradlet.runtime.device import BACKENDS, Device
 from gradlet.target.target import SM_90, Target
@@ -53,7 +55,7 @@ alignas(1024) unsigned char shared[232448];
 struct Number { u32 x; };
 Number threadIdx, blockIdx;
 static ucontext_t scheduler, fibers[1024];
-static char stacks[1024][65536];
+static char stacks[1024][262144];
 static u64 mailbox[1024][8];
 static long long waited[1024];
 static bool finished[1024];
@@ -79,6 +81,11 @@ static void __syncwarp() {  // lanes of a warp may be a few turns apart here
   } else {
     while (warp_turn[warp] == turn) yield_();
   }
+}
+static bool has_roles;  // warps with programs of their own wait for nobody else
+inline_ void wait_for_warp(int line) {
+  if (has_roles) __syncwarp();
+  else pause_(line);
 }
 template <class A, class B> inline_ A as(B x) { A y; memcpy(&y, &x, sizeof(A)); return y; }
 inline_ float float_of_bits(u32 x) { return as<float>(x); }
@@ -128,10 +135,10 @@ template <int pending> inline_ void wait_for_copies() {}
 template <class T> inline_ T from_lane(T x, int distance) {
   const u32 me = threadIdx.x;
   memcpy(mailbox[me], &x, sizeof x);
-  pause_(-1);
+  wait_for_warp(-1);
   T y;
   memcpy(&y, mailbox[me ^ (u32)distance], sizeof y);
-  pause_(-2);
+  wait_for_warp(-2);
   return y;
 }
 """
@@ -224,6 +231,57 @@ def mma(call: UnitCall) -> str:
 }}"""
 
 
+PAIRS = r"""
+inline_ float narrowed(float x, bool bf16) {
+  return bf16 ? float_of_bits((u32)bfloat16_of_float(x) << 16) : float_of_half(half_of_float(x));
+}
+inline_ float narrow_at(const void* tile, long place, bool bf16) {
+  const unsigned short bits = ((const unsigned short*)tile)[place];
+  return bf16 ? float_of_bits((u32)bits << 16) : float_of_half(bits);
+}
+inline_ long swizzled(long row, long column, long rows) {
+  return column / 64 * (rows * 64) + row * 64 + ((column % 64 / 8) ^ (row % 8)) * 8 + column % 8;
+}
+template <int n> inline_ void all_settled(float (&x)[n]) {}
+template <int n> inline_ void more_registers() {}
+template <int n> inline_ void fewer_registers() {}
+inline_ void buffer_expects_more(u64* word, u32 bytes) { word_of(word)[2] += bytes; }
+"""
+
+
+def product(arg: WgmmaArg, kind: str) -> str:
+    """A product that is added to nothing, lane by lane."""
+    name, parameters = tile_product_name(arg, kind)
+    flag = "true" if kind == "bf16" else "false"
+    if arg.registers:
+        # Of row m a lane has two columns of every eight: the others come from its neighbours.
+        return f"""static float weights_of_lanes[1024][{2 * arg.depth}];
+inline_ void {name}({parameters}) {{
+  const int me = threadIdx.x, lane = me % 32;
+  for (int i = 0; i < {2 * arg.depth}; ++i) weights_of_lanes[me][i] = i % 8 < 2 ? narrowed(a[i], {flag}) : 0.0f / 0.0f;
+  __syncwarp();
+  for (int i = 0; i < {arg.columns // 2}; ++i) {{
+    const long half = i / 2 % 2, n = i / 4 * 8 + 2 * (lane % 4) + i % 2;
+    float sum = 0;
+    for (long k = 0; k < {arg.depth}; ++k)
+      sum += weights_of_lanes[me / 4 * 4 + k % 8 / 2][half * {arg.depth} + k / 8 * 8 + k % 2] *
+             narrow_at(b, swizzled(k, n, {arg.depth}), {flag});
+    d[i] = sum;
+  }}
+  __syncwarp();
+}}"""
+    return f"""inline_ void {name}({parameters}) {{
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  for (int i = 0; i < {arg.columns // 2}; ++i) {{
+    const long m = 16 * warp + lane / 4 + 8 * (i / 2 % 2), n = i / 4 * 8 + 2 * (lane % 4) + i % 2;
+    float sum = 0;
+    for (long k = 0; k < {arg.depth}; ++k)
+      sum += narrow_at(a, swizzled(m, k, {arg.rows}), {flag}) * narrow_at(b, swizzled(n, k, {arg.columns}), {flag});
+    d[i] = sum;
+  }}
+}}"""
+
+
 RING = r"""
 struct Map { const char* memory; int itemsize, axes; long long sizes[5], strides[5], box[5], apart[5]; };
 static long long ring_words[64][4];  // phase, arrivals and bytes that are left, all arrivals
@@ -312,6 +370,7 @@ static void lane() {
 }
 extern "C" int run(void** pointers, long long* words, u32 grid, u32 threads) {
   arguments = pointers;
+  has_roles = ROLES;
   numbers = words;
   for (u32 block = 0; block < grid; ++block) {
     memset(shared, 0xff, sizeof shared);
@@ -339,7 +398,7 @@ extern "C" int run(void** pointers, long long* words, u32 grid, u32 threads) {
         if (!ROLES && (finished[i] != finished[0] || waited[i] != waited[0])) return 1;
         going = going || !finished[i];
       }
-      if (++turns > 10000000) return 2;
+      if (++turns > 1000000) return 2;
     }
   }
   return 0;
@@ -363,7 +422,11 @@ def source(program: LinearProgram, target: Target = SM_90) -> str:
     call = f"{program.name}({', '.join(pointers + numbers + maps)})"
     run = RUN.replace("KERNEL", call).replace("ROLES", str(int(bool(maps))))
     return (
-        cuda.render(program, target, cuda.Basics(BASICS, UnitText(UNITS, multiply, UNITS + WARPS, mma), RING, boxes))
+        cuda.render(
+            program,
+            target,
+            cuda.Basics(BASICS, UnitText(UNITS, multiply, UNITS + WARPS, mma), RING, boxes, PAIRS, product),
+        )
         + run
     )
 

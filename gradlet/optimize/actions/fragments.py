@@ -1,0 +1,264 @@
+"""ROTATE on a GPU: scores, weights and results lie in the registers of matrix units, keys and values come as boxes.
+
+A block of queries belongs to whole warps, 16 rows each; of every eight columns of a product a lane has two beside each
+other, in two rows that are eight apart. So a lane has a part of two rows of scores, the maximum and the sum of a row
+are combined by four lanes, and the weights are where the second product wants its first factor: nothing but queries,
+keys and values ever lies in memory. Arrays that only the lane itself reads (`LocalArg.private`) are registers once all
+loops over them are written out.
+
+The rows and columns of the kernel are cut before, as a product's are: `THREAD` over the warps of rows and eight rows,
+`UNROLL` over the two halves; `VECTORIZE` of two columns, `THREAD` of four pairs, `UNROLL` of the groups.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gradlet.base.dtype import dtypes
+from gradlet.graph.node import UOp, mk
+from gradlet.graph.rewrite import rewrite
+from gradlet.ops.op import AxisKind, Op
+from gradlet.ops.opt import Opt, RotateDetail, Tail
+from gradlet.optimize.actions.onepass import INDEX, OnePass
+from gradlet.optimize.actions.refusal import refusal
+from gradlet.optimize.actions.share import Rows
+from gradlet.optimize.analysis import KernelFacts, make_range, range_size
+from gradlet.optimize.mixtures import MINUS_INFINITY, Mixture
+from gradlet.rules.sets import INDEX_MATH
+from gradlet.target.rotation import TILE, WARP_ROWS, has_register_factors
+from gradlet.target.target import Target
+
+NARROW = (dtypes.bfloat16, dtypes.float16)
+
+
+class Fragment(NamedTuple):
+    """The columns of a product as registers have them: groups of eight, four pairs a group, two of a pair."""
+
+    at: UOp
+    group: UOp
+    four: UOp
+    pair: UOp
+
+    @property
+    def loops(self) -> tuple[UOp, UOp, UOp]:
+        return self.group, self.four, self.pair
+
+
+def rotate_fragments(facts: KernelFacts, mixture: Mixture, keys: UOp, opt: Opt, target: Target) -> UOp:
+    """The kernel going over blocks of `opt.amount` keys, products by matrix units."""
+    if not has_register_factors(target):
+        raise refusal(opt, f"{target.name} has no matrix units that take a factor from registers")
+    return _Fragments(facts, mixture, keys, opt, target).run()
+
+
+def narrow_load(node: UOp) -> UOp | None:
+    """The load of 16-bit floats that a factor is, converted to float32."""
+    load = node.src[0] if node.op is Op.CAST else node
+    return load if load.op is Op.LOAD and load.dtype in NARROW and node.dtype is dtypes.float32 else None
+
+
+class _Fragments(OnePass):
+    """Builds the kernel."""
+
+    def __init__(self, facts: KernelFacts, mixture: Mixture, keys: UOp, opt: Opt, target: Target) -> None:
+        if mixture.score is None:
+            raise refusal(opt, "the scores are no sum of products")
+        detail = opt.detail
+        assert isinstance(detail, RotateDetail)
+        ranges = facts.ranges
+        half = facts.by_number(detail.row)
+        threads = [r for r in ranges[mixture.total] if r.arg.kind is AxisKind.THREAD]
+        if half is None or half.arg.kind is not AxisKind.UNROLL or range_size(half) != 2 or len(threads) != 2:
+            raise refusal(opt, f"range {detail.row} is not two rows of lanes of whole warps")
+        self.half, (self.warps, self.eight) = half, sorted(threads, key=lambda r: r.arg.number)
+        super().__init__(facts, mixture, keys, (self.warps, half, self.eight), opt)
+        found = {r.arg.kind: r for r in ranges[mixture.values] - ranges[mixture.total] - {keys}}
+        parts = [found[kind] for kind in (AxisKind.UNROLL, AxisKind.THREAD, AxisKind.VECTOR) if kind in found]
+        if range_size(self.eight) != 8 or len(found) != 3 or [range_size(r) for r in parts[1:]] != [4, 2]:
+            raise refusal(opt, "rows and columns are not cut as the registers of a matrix unit")
+        self.rows = WARP_ROWS * (range_size(self.warps) or 0)
+        self.column = self._fragment_of(*parts)
+        self.columns = 8 * (range_size(parts[0]) or 0)
+        self.depth_size = range_size(self.depth) or 0
+        sides = [narrow_load(f) for f in self.score.src[0].src] + [narrow_load(mixture.values)]
+        if any(side is None for side in sides) or len({side.dtype for side in sides if side is not None}) != 1:
+            raise refusal(opt, "queries, keys and values are not loaded as bfloat16 or float16")
+        if self.score.dtype is not dtypes.float32 or self.dtype is not dtypes.float32:
+            raise refusal(opt, "matrix units sum in float32")
+        if sum(keys in ranges[f] for f in self.score.src[0].src) != 1:
+            raise refusal(opt, "both factors of the scores depend on the keys")
+        shared = ranges[mixture.values].union(*[ranges[f] for f in self.score.src[0].src if keys in ranges[f]])
+        if not shared.isdisjoint(self.inner):
+            raise refusal(opt, "keys or values differ from row to row")
+        self._check_sizes(target)
+        self.detail, self.number = detail, facts.next_number()
+
+    def _check_sizes(self, target: Target) -> None:
+        opt, amount = self.opt, self.amount
+        if self.size < 1 or opt.tail not in (Tail.EXACT, Tail.MASK) or amount % TILE or amount > 256:
+            raise refusal(opt, f"matrix units take keys in multiples of {TILE}, 256 at most, and a MASK at the end")
+        if self.size % amount and opt.tail is Tail.EXACT:
+            raise refusal(opt, f"the size, {self.size}, is not a multiple of the amount")
+        if self.rows % TILE or self.columns % TILE or self.depth_size % TILE or self.columns > 256:
+            raise refusal(opt, f"rows, columns and depth, {self.rows}, {self.columns} and {self.depth_size}, are no "
+                               f"multiples of {TILE}")  # fmt: skip
+        assert isinstance(opt.detail, RotateDetail)
+        elements = self.rows * self.depth_size + opt.detail.buffers * amount * (self.depth_size + self.columns)
+        if 2 * elements + TILE * 8 > target.shared_bytes:
+            raise refusal(opt, f"lanes share {target.shared_bytes} bytes; choose fewer buffers or shorter blocks")
+
+    def run(self) -> UOp:
+        half, amount, columns = self.half, self.amount, self.columns
+        self.first, count = (rewrite(n, INDEX_MATH) for n in self._blocks())
+        single = count.op is Op.CONST and count.arg == 1
+        self.block = UOp.const(INDEX, 0) if single else self._own(count, AxisKind.ORDERED)
+        # A sum of its own, so that later steps find where a block begins.
+        at = self.block if self.first.op is Op.CONST and not self.first.arg else self.block + self.first
+        self.begin = at * amount
+        later = UOp.const(INDEX, 0) < self.block
+        # Of both rows: weighted values, the maximum, the sum; those two again, for what comes after all blocks.
+        width = columns + 4
+        state = self._local(2 * width, private=True)
+
+        def before(place: UOp, neutral: float) -> UOp:
+            start = UOp.const(self.dtype, neutral)
+            return start if single else later.where(self._load(state, place), start)
+
+        scores = self._scores()
+        # The new maximum of every row, and by how much what there is already has to be scaled.
+        row, key = self._half(), self._fragment(amount)
+        old = before(row * width + columns, MINUS_INFINITY)
+        highest = old.maximum(self._reduce(Op.MAX, self._load(scores, row * amount + key.at), *key.loops))
+        scale = (self._finite(old) - self._finite(highest)).exp()
+        changes = self._filled(self._local(4, private=True), ((row * 2, highest), (row * 2 + 1, scale)), row)
+        # Exponentials relative to the new maximum.
+        row, key = self._half(), self._fragment(amount)
+        power = (self._load(scores, row * amount + key.at) - self._finite(self._load(changes, row * 2))).exp()
+        powers = self._filled(self._local(2 * amount, private=True), ((row * amount + key.at, power),), row, *key.loops)
+        # Their sums.
+        row, key = self._half(), self._fragment(amount)
+        part = self._reduce(Op.ADD, self._load(powers, row * amount + key.at), *key.loops)
+        total = before(row * width + (columns + 1), 0.0) * self._load(changes, row * 2 + 1) + part
+        sums = self._filled(self._local(2, private=True), ((row, total),), row)
+        # The weighted values.
+        weights = self._weights(powers)
+        row, column = self._half(), self._fragment(columns)
+        mixed = self._mixed(weights, row, column)
+        place = row * width + column.at
+        kept = before(place, 0.0) * self._load(changes, row * 2 + 1) + mixed
+        highest, total = self._load(changes, row * 2), self._load(sums, row)
+        results = [(row * width + (columns + n), value) for n, value in enumerate((highest, total, highest, total))]
+        stores = ((place, kept), *results)
+        final = self._filled(state, stores, *(() if single else (self.block,)), row, *column.loops)
+        place = half * width
+        found = [self._load(final, at) for at in (place + (columns + 2), place + (columns + 3), place + self.column.at)]
+        return self._stored(found[0], found[1], found[2])
+
+    def _scores(self) -> UOp:
+        """The scores of a block, in registers."""
+        row, key, depth = self._half(), self._fragment(self.amount), self._own(self.depth_size, AxisKind.TENSOR)
+        factors: list[UOp] = []
+        for factor in self.score.src[0].src:
+            load = narrow_load(factor)
+            assert load is not None
+            of_keys = self.keys in self.facts.ranges[load]
+            tile = self._key_tile(load, key, depth) if of_keys else self._query_tile(load, row, depth)
+            factors.insert(0 if not of_keys else len(factors), tile.cast(self.dtype))
+        score = self._reduce(Op.ADD, mk(Op.MUL, self.dtype, tuple(factors)), depth)
+        x = self._guarded(self.mixture.x, key.at).substitute({self.score: score, **self._place(row, key.at)})
+        if self.size % self.amount:
+            x = self._is_key(key.at).where(x, UOp.const(self.dtype, MINUS_INFINITY))
+        stored = ((row * self.amount + key.at, x),)
+        return self._filled(self._local(2 * self.amount, private=True), stored, row, *key.loops)
+
+    def _weights(self, powers: UOp) -> UOp:
+        """What the values are multiplied by: the exponentials, and what else the kernel does to them one by one."""
+        if not self.mixture.inner:
+            return powers
+        row, key = self._half(), self._fragment(self.amount)
+        weight = self._load(powers, row * self.amount + key.at)
+        for function in self.mixture.inner:
+            weight = self._guarded(function(weight), key.at).substitute(self._place(row, key.at))
+        stored = ((row * self.amount + key.at, weight),)
+        return self._filled(self._local(2 * self.amount, private=True), stored, row, *key.loops)
+
+    def _mixed(self, weights: UOp, row: UOp, column: Fragment) -> UOp:
+        """The weighted sum of the values of a block: weights are rounded as the values are."""
+        load = narrow_load(self.mixture.values)
+        assert load is not None
+        key = self._own(self.amount, AxisKind.TENSOR)
+        rows = Rows({self.column.at: 1}, {self.keys: 1}, self.columns, self.amount)
+        own = self._own(self.amount)
+        loops = [self._own(range_size(r) or 1) for r in self.column.loops]
+        there = {self.keys: self.begin + own, **dict(zip(self.column.loops, loops, strict=True))}
+        at = {self.column.at: self._fragment_of(*loops).at, self.keys: own}
+        tile = self._tile(load, own, there, rows, at, (own, *loops))
+        value = self._load(tile, self._turn(rows) + rows.element({self.column.at: column.at, self.keys: key}))
+        weight = self._load(weights, row * self.amount + key).cast(load.dtype).cast(self.dtype)
+        return self._reduce(Op.ADD, weight * value.cast(self.dtype), key)
+
+    def _key_tile(self, load: UOp, key: Fragment, depth: UOp) -> UOp:
+        rows = Rows({self.depth: 1}, {self.keys: 1}, self.depth_size, self.amount)
+        own, along = self._own(self.amount), self._own(self.depth_size)
+        there = {self.keys: self.begin + own, self.depth: along}
+        tile = self._tile(load, own, there, rows, {self.depth: along, self.keys: own}, (own, along))
+        return self._load(tile, self._turn(rows) + rows.element({self.depth: depth, self.keys: key.at}))
+
+    def _query_tile(self, load: UOp, row: UOp, depth: UOp) -> UOp:
+        """The queries of the block: the copy does not change with the keys."""
+        rows = Rows({self.depth: 1}, {self.half: 8, self.warps: WARP_ROWS, self.eight: 1}, self.depth_size, self.rows)
+        own = {r: self._own(range_size(r) or 1) for r in (self.warps, self.half, self.eight)}
+        own[self.depth] = self._own(self.depth_size)
+        local = self._local(self.rows * self.depth_size, load.dtype)
+        tile = self._filled(local, ((rows.element(own), load.substitute(own)),), *own.values())
+        here = {self.warps: self.warps, self.half: row, self.eight: self.eight, self.depth: depth}
+        return self._load(tile, rows.element(here))
+
+    def _tile(
+        self, load: UOp, key: UOp, there: dict[UOp, UOp], rows: Rows, at: dict[UOp, UOp], loops: tuple[UOp, ...]
+    ) -> UOp:  # fmt: skip
+        """A block of keys or values in one of several buffers, zeros behind the last one."""
+        value = _with_guard(load.substitute(there), self._is_key(key))
+        local = self._local(self.detail.buffers * rows.rows * rows.length, load.dtype)
+        return self._filled(local, ((self._turn(rows) + rows.element(at), value),), *loops)
+
+    def _turn(self, rows: Rows) -> UOp:
+        """Where the buffer of a block begins."""
+        return self.block % self.detail.buffers * (rows.rows * rows.length)
+
+    def _is_key(self, key: UOp) -> UOp:
+        return self.begin + key < UOp.const(INDEX, self.size)
+
+    def _guarded(self, value: UOp, key: UOp) -> UOp:
+        """An expression over keys that reads nothing behind the last one."""
+        if self.size % self.amount == 0:
+            return value
+        below = set(self.score.toposort())
+        guard = self.keys < UOp.const(INDEX, self.size)
+        loads = [n for n in value.toposort() if n.op is Op.LOAD and n not in below and self.keys in n.ranges]
+        return value.substitute({n: _with_guard(n, guard) for n in loads if n.src[0].src[0].op is Op.PARAM})
+
+    def _place(self, row: UOp, key: UOp) -> dict[UOp, UOp]:
+        return {self.keys: self.begin + key, self.half: row}
+
+    # loops
+    def _own(self, size: int | UOp, kind: AxisKind = AxisKind.LOOP) -> UOp:
+        self.number += 1
+        return make_range(size if isinstance(size, UOp) else UOp.const(INDEX, size), self.number - 1, kind)
+
+    def _half(self) -> UOp:
+        return self._own(2, AxisKind.UNROLL)
+
+    def _fragment(self, columns: int) -> Fragment:
+        group, four = self._own(columns // 8, AxisKind.UNROLL), self._own(4, AxisKind.THREAD)
+        return self._fragment_of(group, four, self._own(2, AxisKind.VECTOR))
+
+    def _fragment_of(self, group: UOp, four: UOp, pair: UOp) -> Fragment:
+        return Fragment(group * 8 + four * 2 + pair, group, four, pair)
+
+
+def _with_guard(load: UOp, guard: UOp) -> UOp:
+    """A load that reads nothing where the guard does not hold; other values of it do not matter."""
+    index = load.src[0]
+    both = index.src[2] & guard if len(index.src) > 2 else guard
+    return mk(Op.LOAD, load.dtype, (mk(Op.INDEX, index.dtype, (*index.src[:2], both)), *load.src[1:]))

@@ -1,0 +1,97 @@
+"""What both ways of ROTATE share: which blocks of keys are seen, what is stored, nodes of loops and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gradlet.base.dtype import DType, dtypes
+from gradlet.graph.node import UOp, mk
+from gradlet.ops.op import AxisKind, LocalArg, Op, ReduceArg
+from gradlet.ops.opt import Opt
+from gradlet.optimize.actions.online import LOWEST
+from gradlet.optimize.actions.stage import next_local
+from gradlet.optimize.analysis import KernelFacts, affine, make_after, make_range, range_size
+from gradlet.optimize.mixtures import Mixture, bounds_of
+
+INDEX = dtypes.index
+
+
+class OnePass:
+    """A kernel that goes over blocks of keys once.
+
+    Args:
+        facts: the kernel.
+        mixture: its parts.
+        keys: the range of the keys.
+        inner: the ranges of the rows that share a block.
+        opt: the ROTATE.
+    """
+
+    def __init__(self, facts: KernelFacts, mixture: Mixture, keys: UOp, inner: tuple[UOp, ...], opt: Opt) -> None:
+        assert mixture.score is not None
+        self.facts, self.mixture, self.opt = facts, mixture, opt
+        self.keys, self.inner = keys, inner
+        self.score = mixture.score
+        self.depth = self.score.src[1]
+        self.amount = opt.amount
+        self.size = range_size(keys) or 0
+        self.dtype = mixture.total.dtype
+        self.locals = next_local(facts)
+        self.lowest = LOWEST[self.dtype]
+
+    def _stored(self, top: UOp, total: UOp, mixed: UOp) -> UOp:
+        """The kernel that stores what has been added up: weighted values and weights, relative to the maximum."""
+        mixture = self.mixture
+        scale = (self._finite(top) + mixture.shift.substitute({mixture.top: top})).exp()
+        total, result = total * scale, mixed * scale
+        for function in mixture.outer:
+            result = function(result)
+        result = result.substitute({mixture.total: total, mixture.top: top})
+        return self.facts.sink.substitute({mixture.product: result, mixture.total: total, mixture.top: top})
+
+    def _blocks(self) -> tuple[UOp, UOp]:
+        """The first block of keys that the rows see anything of, and how many blocks follow."""
+        count = -(-self.size // self.amount)
+        first, end = UOp.const(INDEX, 0), UOp.const(INDEX, count)
+        inner = self.inner
+        for bound in bounds_of(self.mixture.x, self.keys):
+            edge = bound.end if bound.end is not None else bound.start
+            assert edge is not None
+            form = affine(edge)
+            atoms = [atom for atom in form.terms if atom not in inner]
+            if any(not self.facts.ranges.get(atom, frozenset(inner)).isdisjoint(inner) for atom in atoms):
+                continue
+            last = bound.end is not None
+            far = {r: UOp.const(INDEX, (range_size(r) or 1) - 1 if (form.terms.get(r, 0) > 0) is last else 0)
+                   for r in inner}  # fmt: skip
+            edge = edge.substitute(far)
+            if last:
+                end = end.minimum((edge + (self.amount - 1)) // self.amount)
+            else:
+                first = first.maximum(edge // self.amount)
+        # One block at least: rows that see nothing have a maximum, too.
+        first = first.minimum(UOp.const(INDEX, count - 1))
+        return first, (end + first * -1).maximum(UOp.const(INDEX, 1))
+
+    # nodes
+    def _loop(self, size: int, number: int, kind: AxisKind = AxisKind.LOOP) -> UOp:
+        return make_range(UOp.const(INDEX, size), number, kind)
+
+    def _reduce(self, op: Op, value: UOp, *loops: UOp) -> UOp:
+        return mk(Op.REDUCE, value.dtype, (value, *loops), ReduceArg(op))
+
+    def _local(self, elements: int, dtype: DType | None = None, private: bool = False) -> UOp:
+        self.locals += 1
+        return mk(Op.LOCAL, dtype or self.dtype, (), LocalArg(self.locals - 1, elements, private))
+
+    def _load(self, array: UOp, place: UOp) -> UOp:
+        return mk(Op.LOAD, array.dtype, (mk(Op.INDEX, array.dtype, (array, place)),))
+
+    def _filled(self, local: UOp, stores: Iterable[tuple[UOp, UOp]], *loops: UOp) -> UOp:
+        """The array once all is stored."""
+        made = [mk(Op.STORE, dtypes.void, (mk(Op.INDEX, local.dtype, (local, at)), value)) for at, value in stores]
+        return make_after(local.dtype, (local, *made, *loops))
+
+    def _finite(self, value: UOp) -> UOp:
+        """The nearest finite number; NaN stays."""
+        return value.maximum(UOp.const(self.dtype, self.lowest)).minimum(UOp.const(self.dtype, -self.lowest))

@@ -1,0 +1,144 @@
+"""Attention as one kernel of a GPU, run lane by lane on the CPU, against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from gradlet import Tensor, dtypes
+from gradlet.codegen.pipeline import lower
+from gradlet.ops.opt import OptKind
+from gradlet.target.target import SM_90
+from tests.device.cuda import emulate
+
+if emulate.COMPILER is None:
+    pytest.skip("no C++ compiler", allow_module_level=True)
+
+RNG = np.random.default_rng(11)
+Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _only_here() -> Iterator[None]:
+    """Other tests see the devices that users see."""
+    yield
+    emulate.unregister()
+
+
+class Case(NamedTuple):
+    """One attention: heads of queries and of keys, queries, keys, width of keys and of values, and what is hidden."""
+
+    heads: int
+    of_keys: int
+    queries: int
+    keys: int
+    depth: int = 64
+    columns: int = 64
+    causal: bool = False
+    mask: str = ""
+    dtype: str = "bfloat16"
+    batch: int = 1
+    scale: float = 1.0
+
+
+QUICK = {
+    "odd lengths, causal": Case(1, 1, 150, 141, causal=True),
+    "few rows, repeated heads": Case(4, 2, 40, 70, dtype="float16"),
+}
+SLOW = {
+    "whole blocks": Case(1, 1, 128, 128),
+    "several blocks, causal": Case(2, 2, 256, 256, causal=True),
+    "more keys than queries": Case(1, 1, 200, 300),
+    "more keys than queries, causal": Case(1, 1, 200, 300, causal=True),
+    "more queries than keys, causal": Case(2, 1, 300, 200, causal=True, dtype="float16"),
+    "wide": Case(1, 1, 130, 130, 128, 128, causal=True),
+    "wide values": Case(1, 1, 64, 128, 64, 128, causal=True, scale=6.0),
+    "narrow values": Case(1, 1, 129, 257, 128, 64, batch=2, dtype="float16"),
+    "repeated heads, causal": Case(4, 2, 70, 140, causal=True),
+    "a mask that is added": Case(2, 2, 150, 141, mask="added"),
+    "rows that see nothing": Case(1, 1, 100, 150, mask="hidden"),
+    "a window": Case(1, 1, 400, 400, mask="window"),
+    "few queries": Case(2, 2, 33, 96),
+    "extreme scores": Case(1, 1, 70, 70, scale=60.0),
+}
+
+
+def numbers(case: Case, *shape: int) -> Array:
+    """Random numbers that the type of the case has."""
+    wide = (RNG.standard_normal(shape) * case.scale).astype(np.float32)
+    return Tensor(wide, device="CPU").cast(case.dtype).cast("float32").numpy()
+
+
+def mask_of(case: Case) -> Array | None:
+    rows, keys = np.arange(case.queries)[:, None], np.arange(case.keys)
+    if case.mask == "added":
+        return RNG.standard_normal((case.queries, case.keys)).astype(np.float32)
+    if case.mask == "hidden":
+        seen = RNG.random((case.queries, case.keys)) < 0.5
+        seen[::7] = False
+        return seen
+    return (keys <= rows) & (rows < keys + 100) if case.mask == "window" else None
+
+
+def reference(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Array:
+    scores = q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+    if causal:
+        mask = np.tril(np.ones(scores.shape[-2:], bool))
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    top = scores.max(-1, keepdims=True)
+    power = np.exp(scores - np.where(np.isfinite(top), top, 0))
+    total = power.sum(-1, keepdims=True)
+    return power / np.where(total == 0, 1, total) @ v.astype(np.float64)
+
+
+def attention(case: Case) -> tuple[Array, Array]:
+    """What the one kernel computes, and what it is to be."""
+    device = emulate.register()
+    q = numbers(case, case.batch, case.heads, case.queries, case.depth)
+    k = numbers(case, case.batch, case.of_keys, case.keys, case.depth)
+    v = numbers(case._replace(scale=1.0), case.batch, case.of_keys, case.keys, case.columns)
+    mask = mask_of(case)
+    tensors = [Tensor(a, device=device).cast(case.dtype).realize() for a in (q, k, v)]
+    how: dict[str, Any] = {"is_causal": case.causal, "enable_gqa": case.heads != case.of_keys}
+    if mask is not None:
+        how["attn_mask"] = Tensor(mask, device=device).realize()
+    out = tensors[0].scaled_dot_product_attention(*tensors[1:], **how)
+    (call,) = out.schedule().calls
+    assert any(o.kind is OptKind.ROTATE for o in lower(call.ast, SM_90).opts)
+    repeats = case.heads // case.of_keys
+    wanted = reference(q, np.repeat(k, repeats, 1), np.repeat(v, repeats, 1), mask, case.causal)
+    return out.cast(dtypes.float32).numpy(), wanted
+
+
+def check(case: Case) -> None:
+    """Weights are rounded to 16 bits before they multiply values, and so is the result."""
+    found, wanted = attention(case)
+    bits = 2.0**-7 if case.dtype == "bfloat16" else 2.0**-9
+    np.testing.assert_allclose(found, wanted, rtol=bits, atol=bits)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_attention_is_what_float64_says(name: str) -> None:
+    check(QUICK[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW)
+def test_more_attention(name: str) -> None:
+    check(SLOW[name])
+
+
+def test_values_that_are_hidden_do_not_matter() -> None:
+    """What lies behind the last key is another head, and may be anything."""
+    device = emulate.register()
+    case = Case(2, 2, 40, 70)
+    q, k, v = (numbers(case, 1, 2, n, 64) for n in (40, 70, 70))
+    k[:, 1], v[:, 1] = np.nan, np.nan
+    tensors = [Tensor(a, device=device).cast(case.dtype).realize() for a in (q, k, v)]
+    found = tensors[0].scaled_dot_product_attention(*tensors[1:]).cast(dtypes.float32).numpy()
+    np.testing.assert_allclose(found[:, 0], reference(q, k, v, None, False)[:, 0], rtol=2.0**-7, atol=2.0**-7)
+    assert np.isnan(found[:, 1]).all()
