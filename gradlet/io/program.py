@@ -41,7 +41,7 @@ from gradlet.io.exported import exported
 from gradlet.io.files import path_text
 from gradlet.io.manifest import Extent, Launch, Manifest, Value, largest, parse, shape_at
 from gradlet.ops.op import KernelArg, Op, Stage
-from gradlet.runtime.buffer import Buffer, bind, buffer_of, new_buffer_node
+from gradlet.runtime.buffer import Buffer, bind, buffer_of, new_buffer_node, side_by_side
 from gradlet.runtime.counters import GlobalCounters
 from gradlet.runtime.device import Device, GraphLaunch
 from gradlet.tensor import symbolic
@@ -238,8 +238,12 @@ class Program:
         for number, place in enumerate(manifest.buffers):
             if place.role == "scratch":
                 self._places[number] = Buffer.part(arena, place.offset, place.dtype, place.size)
-            elif place.role in ("state", "made"):
+            elif place.role == "state":
                 self._places[number] = Buffer("CPU", place.dtype, place.size)
+        made = [number for number, place in enumerate(manifest.buffers) if place.role == "made"]
+        rows = [(manifest.buffers[number].dtype, manifest.buffers[number].size) for number in made]
+        for number, buffer in zip(made, side_by_side("CPU", rows), strict=True):
+            self._places[number] = buffer
         for value in manifest.weights:
             self._places[value.buffer] = weights[value.name]
         for value in manifest.state if is_live else ():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -16,16 +17,17 @@ import numpy as np
 
 from gradlet.base import settings
 from gradlet.base.dtype import dtypes
-from gradlet.base.errors import FileFormatError, JitError
+from gradlet.base.errors import JitError
 from gradlet.base.fingerprint import fingerprint
 from gradlet.engine.execute import base_buffer
 from gradlet.io.exported import described
-from gradlet.io.kept import count_work, entry_name, filled, is_watched, packed, unpacked, work_of
+from gradlet.io.kept import count_work, entry_name, is_watched, packed, unpacked, work_of
+from gradlet.io.manifest import Manifest, largest
 from gradlet.io.program import Program
 from gradlet.onnx.graph import Info, Model
 from gradlet.onnx.outline import Source
 from gradlet.runtime import diskcache
-from gradlet.runtime.buffer import Buffer, buffer_of
+from gradlet.runtime.buffer import Buffer, buffer_of, side_by_side
 from gradlet.runtime.device import Device
 from gradlet.tensor.function import jit
 from gradlet.tensor.tensor import Tensor
@@ -181,21 +183,32 @@ class KeptCalls:
         return None if sum(map(len, data.values())) > MOST_DATA else (places, data)
 
     def _stored(self, name: str) -> memoryview:
-        """The data of a weight in the file.
-
-        Raises:
-            FileFormatError: the file is not what it was.
-        """
-        if not self._source.is_same:
-            raise FileFormatError(
-                "the model's file was written to after it was opened, and weights were not yet read; open it again"
-            )
+        """The data of a weight in the file."""
         begin, end = self._layout()[name]
         return memoryview(self._source.data)[begin:end]
 
     def _digest(self, name: str) -> bytes:
         """What tells the data of a weight from other data."""
-        return hashlib.blake2b(self._stored(name)).digest()
+        begin, end = self._layout()[name]
+        data = bytearray(end - begin)
+        self._source.read(begin, memoryview(data))
+        return hashlib.blake2b(data).digest()
+
+    def _filled(self, manifest: Manifest, places: Mapping[str, str], data: Mapping[str, bytes]) -> dict[str, Buffer]:
+        """The weights of a capture, those that only its first launches read in a block of their own."""
+        launched = {word for launch in manifest.launches for word in launch.words}
+        buffers: dict[str, Buffer] = {}
+        for stays in (True, False):
+            values = [value for value in manifest.weights if (value.buffer in launched) is stays]
+            new = side_by_side("CPU", [(value.dtype, prod(largest(value.shape))) for value in values])
+            for value, buffer in zip(values, new, strict=True):
+                origin = places.get(value.name)
+                if origin is None:
+                    buffer.copyin(data[value.name])
+                else:
+                    self._source.read(self._layout()[origin][0], buffer.memory())
+                buffers[value.name] = buffer
+        return buffers
 
     def _recall(self, sort: Any, found: _Sort, numbers: Sequence[bytes]) -> _Replay | None:
         content = diskcache.get(self._capture_entry(sort, numbers))
@@ -208,10 +221,7 @@ class KeptCalls:
         if program is None:
             return None
         manifest, kernels, data = program
-        buffers: dict[str, Buffer] = {}
-        for value in manifest.weights:
-            origin = places.get(value.name)
-            buffers[value.name] = filled(value, data[value.name] if origin is None else self._stored(origin))
+        buffers = self._filled(manifest, places, data)
         return _Replay(Program(manifest, [k.program for k in kernels], buffers, {}), names, work_of(manifest, kernels))
 
 
@@ -242,7 +252,7 @@ class _Replay:
         return [outputs[one["output"]] for one in structure]
 
 
-def _is_plain(manifest: Any, given: Mapping[str, Any], names: Sequence[str]) -> bool:
+def _is_plain(manifest: Manifest, given: Mapping[str, Any], names: Sequence[str]) -> bool:
     """Whether a program takes the arrays as they are, gives new tensors, and changes nothing else."""
     if manifest.state or manifest.random or manifest.moves or manifest.updated:
         return False

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from gradlet.base.errors import FileFormatError
+
 # Data of fewer bytes is part of the name: it may decide what a model computes, as the data of a shape does.
 LARGE: Final = 1 << 16
 
@@ -145,6 +147,23 @@ class Source:
         else:
             self.data = source
         self.outline = outline(self.data)
+
+    def read(self, begin: int, target: memoryview) -> None:
+        """Copy bytes from somewhere on; of a file without mapping its pages one by one.
+
+        Raises:
+            FileFormatError: the file is not what it was.
+        """
+        done = 0
+        while self._file >= 0 and done < len(target):
+            count = os.preadv(self._file, [target[done:]], begin + done) if self.is_same else 0
+            if not count:
+                raise FileFormatError(
+                    "the model's file was written to after it was opened, and weights were not yet read; open it again"
+                )
+            done += count
+        if self._file < 0:
+            target[:] = memoryview(self.data)[begin : begin + len(target)]
 
     @property
     def is_same(self) -> bool:
