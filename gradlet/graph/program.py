@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from gradlet.graph.node import UOp
@@ -28,6 +28,7 @@ class LinearProgram:
         opts: the schedule that was applied.
         lanes: stride and size of the digits of a lane's number that stores depend on, where there are no THREAD
             ranges any more; lanes that differ in others only compute the same.
+        kept: what a renderer made of it as a body of several launches, by target.
     """
 
     name: str
@@ -41,6 +42,7 @@ class LinearProgram:
     bytes: int
     opts: tuple[Opt, ...] = ()
     lanes: tuple[tuple[int, int], ...] = ()
+    kept: dict[object, str] = field(default_factory=dict, compare=False, repr=False)
 
 
 class SegmentWork(NamedTuple):

@@ -58,10 +58,13 @@ class SignatureIndex:
                 return True
             try:
                 for node in nodes:
-                    if matcher(node, context) is not None:
+                    if not node.stable & bit and matcher(node, context) is not None:
                         return True
             except Exception as error:
                 error.add_note(f"while rule set {rules.name!r} rewrote {node!r}")
                 raise
-        root.stable |= bit
+        if bit:  # also what is rebuilt around these nodes need not look at them again
+            for nodes in self.groups.values():
+                for node in nodes:
+                    node.stable |= bit
         return False

@@ -321,13 +321,21 @@ def fills_vectors(address: UOp, count: int) -> bool:
     return size in (16, 32, 64) and len(address.src) == 2 and divisor(address.src[1]) % count == 0
 
 
-class Access(NamedTuple):
-    """One LOAD or STORE: its node, its INDEX, the affine form of the element number, the ranges it depends on."""
+class Access:
+    """One LOAD or STORE: its node, its INDEX, the ranges it depends on."""
 
-    node: UOp
-    address: UOp
-    form: Affine
-    ranges: frozenset[UOp]
+    __slots__ = ("node", "address", "ranges", "_form")
+
+    def __init__(self, node: UOp, ranges: frozenset[UOp]) -> None:
+        self.node, self.address, self.ranges = node, node.src[0], ranges
+        self._form: Affine | None = None
+
+    @property
+    def form(self) -> Affine:
+        """The affine form of the element number, which not everybody asks for."""
+        if self._form is None:
+            self._form = affine(self.address.src[1])
+        return self._form
 
     @property
     def is_store(self) -> bool:
@@ -380,11 +388,7 @@ class KernelFacts:
     @cached_property
     def accesses(self) -> list[Access]:
         """Every LOAD and STORE."""
-        return [
-            Access(n, n.src[0], affine(n.src[0].src[1]), self.ranges[n])
-            for n in self.order
-            if n.op is _LOAD or n.op is _STORE
-        ]
+        return [Access(n, self.ranges[n]) for n in self.order if n.op is _LOAD or n.op is _STORE]
 
     @cached_property
     def depths(self) -> dict[UOp, int]:

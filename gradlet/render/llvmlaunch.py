@@ -59,9 +59,11 @@ def modules(source: str) -> tuple[str, dict[str, str]]:
 
 def _module_apart(program: LaunchProgram, number: int, target: Target) -> str:
     body = program.programs[number]
-    function = llvmir.kernel_function(body, target, BODY)
-    attributes = [llvmir.attributes_line(body, target, 0, "noinline ")]
-    text = llvmir.module_text(target, [*function.lines, ""], attributes, [function])
+    text = body.kept.get(target)
+    if text is None:
+        function = llvmir.kernel_function(body, target, BODY)
+        attributes = [llvmir.attributes_line(body, target, 0, "noinline ")]
+        text = body.kept[target] = llvmir.module_text(target, [*function.lines, ""], attributes, [function])
     return f"{_APART}{_body_name(program, number)}\n{text}"
 
 

@@ -340,6 +340,10 @@ def test_index_leaves_the_graph_marked_as_finished(bits):
     assert not SignatureIndex(node).has_work(rules)
     assert rewrite(node, rules) is node
     assert counter.calls == 2
+    again = (a + 1) * (node + 3)  # parts of what is new are finished, too
+    assert not SignatureIndex(again).has_work(rules)
+    assert rewrite((b + 2) * 7, rules) is (b + 2) * 7
+    assert counter.calls == 3
 
 
 def test_index_never_calls_rules_with_context():

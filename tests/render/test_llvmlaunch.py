@@ -5,16 +5,19 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gradlet.base.errors import RenderError
-from gradlet.codegen.launch import lower_launch
+from gradlet.codegen.launch import SharedBodies, lower_launch
 from gradlet.device.common.llvm import emit_object
 from gradlet.device.cpu.jit import load
 from gradlet.device.cpu.target import host_target
-from gradlet.render.llvmlaunch import entries_name, render, stage_name
+from gradlet.graph.program import LinearProgram
+from gradlet.render import llvmir
+from gradlet.render.llvmlaunch import entries_name, modules, render, stage_name
 from gradlet.target.target import AVX2, NEON, NVPTX
 from tests.codegen import launches
 from tests.codegen.launches import Launch
@@ -70,6 +73,23 @@ def test_a_loader_finds_every_function_in_one_array() -> None:
     assert list(at_once.addresses) == list(one_by_one.addresses)
     first, again = (list(loaded.addresses.values()) for loaded in (one_by_one, at_once))
     assert [a - first[0] for a in first] == [a - again[0] for a in again]
+
+
+def test_a_body_of_several_launches_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = launches.pack((7, 64)), launches.pack((7, 64, 100))
+    shared = SharedBodies([few.sink, many.sink])
+    programs = [lower_launch(case.sink, AVX2, (), shared) for case in (few, many)]
+    made: list[str] = []
+    plain = llvmir.kernel_function
+
+    def counted(program: LinearProgram, *rest: Any) -> llvmir.Function:
+        made.append(program.name)
+        return plain(program, *rest)
+
+    monkeypatch.setattr(llvmir, "kernel_function", counted)
+    texts = [modules(render(program, AVX2, apart=True))[1] for program in programs]
+    assert made == ["scale_7", "scale_64", "scale_100"]
+    assert list(texts[0].values()) == list(texts[1].values())
 
 
 def test_equal_segments_share_their_code_and_regions_have_their_own() -> None:
