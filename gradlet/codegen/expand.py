@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import CompilerError
-from gradlet.codegen.drain import FarStore, drained
+from gradlet.codegen.drain import Drains, FarLoad, FarStore
 from gradlet.codegen.strided import common_gate, near_load, pick, strided_load
-from gradlet.codegen.transpose import Gather, gathered
+from gradlet.codegen.transpose import Gather, gathered, has_columns
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import ELEMENTWISE, AxisKind, Op, PrefixArg, ReduceArg, ShuffleArg, identity_element
@@ -20,6 +20,7 @@ from gradlet.target.target import Target
 
 # Members of an enum are slow to reach through their class.
 _REDUCE_BIT: Final = 1 << Op.REDUCE
+_LOADS: Final = 1 << Op.LOAD
 _RANGE: Final = Op.RANGE
 _ADD: Final = Op.ADD
 _CONST: Final = Op.CONST
@@ -197,11 +198,15 @@ class _Vectorizer:
         self.lane_ranges: dict[frozenset[UOp], UOp | None] = {}
         # What stands for vectors that are gathered until all are known: some are columns of the same rows.
         self.gathers: dict[UOp, Gather] = {}
-        # Stores whose lanes are far apart, until all are known. Arrays of a GPU are for what its lanes share.
+        # Accesses whose lanes are far apart, until all are known. Arrays of a GPU are for what its lanes share.
         self.far: dict[UOp, FarStore] = {}
+        self.far_loads: dict[UOp, tuple[UOp, FarLoad]] = {}  # by what stands for them: the LOAD, its parts
+        self.arrays = Drains(sink)
         self.drains = frozenset(sink.src) if target.kind == "cpu" else frozenset()
         # Of what the kernel reads as well, all is stored when it is computed.
         self.read = {n.src[0].src[0] for n in order if n.op is _LOAD} if self.drains else set()
+        self.written = {n.src[0].src[0] for n in order if n.op is _STORE} if self.drains else set()
+        self.sums = {_body(self.ranges[n]) for n in order if n.op is _REDUCE} if self.drains else set()
 
     def run(self) -> UOp:
         for node in self.order:
@@ -215,7 +220,8 @@ class _Vectorizer:
                     continue
             self.new[node] = self._visit(node, lane)
         made = self.new[self.sink]
-        return made.substitute(gathered(self.gathers)) if self.gathers else made
+        late = {**gathered(self.gathers), **self._loaded_far()}
+        return made.substitute(late) if late else made
 
     def _part(self, node: UOp) -> Linear | None:
         return self.linear.get(node) if self._lane_range(node) is not None else independent(self.new[node])
@@ -364,10 +370,58 @@ class _Vectorizer:
             linear = self.linear.get(index.src[1])
             if linear is not None and len(index.src) == 2 and len(node.src) == 1 and not node.dtype.is_bool:
                 return self._gather(index, linear, node.dtype.vec(count))
-            return mk(_VECTORIZE, node.dtype.vec(count), tuple([self.lane_copy(node, lane, i) for i in range(count)]))
+            far = self._far_load(node, lane, count)
+            if far is not None:
+                later = mk(_LOAD, node.dtype.vec(count), (index, self.spread(far.otherwise, count)))
+                self.far_loads[later] = (node, far)
+                return later  # what it is stands in `_loaded_far`
+            return self._written_out(node, lane, count)
         address = mk(_INDEX, index.dtype, (self.new[index.src[0]], start, *self._gate(index, count)))
         otherwise = tuple([self.spread(self._made(s), count) for s in node.src[1:]])
         return mk(_LOAD, node.dtype.vec(count), (address, *otherwise))
+
+    def _written_out(self, node: UOp, lane: UOp, count: int) -> UOp:
+        """A load for each lane."""
+        return mk(_VECTORIZE, node.dtype.vec(count), tuple([self.lane_copy(node, lane, i) for i in range(count)]))
+
+    def _far_load(self, node: UOp, lane: UOp, count: int) -> FarLoad | None:
+        """A load beside a finished sum, under a guard that all lanes have, whose lanes are equally far apart."""
+        index, ranges = node.src[0], self.ranges[node]
+        if _body(ranges) not in self.sums or index.src[0] in self.written or len(index.src) < 3 or node.dtype.is_bool:
+            return None
+        linear, others = self.linear.get(index.src[1]), (index.src[2], *node.src[1:])
+        if linear is None or len(others) != 2 or any(lane in self.ranges[n] for n in others):
+            return None
+        first, (gate, otherwise) = linear.at(0), [self.new[n] for n in others]
+        if any(n.mask & _LOADS for n in (first, gate, otherwise)):
+            return None
+        param = self.new[index.src[0]]
+        return FarLoad(param, first, linear.factor, gate, otherwise, node.dtype.vec(count), ranges)
+
+    def _loaded_far(self) -> dict[UOp, UOp]:
+        """What stands for far loads: vectors in an array, or each lane loaded by itself.
+
+        Those that are columns of rows side by side are written out: `transpose_in_registers` has something better.
+        """
+        rows: dict[tuple[UOp, ...], dict[int, UOp]] = {}
+        for later, (_, far) in self.far_loads.items():
+            rest = independent(far.first)
+            key = (far.param, far.gate, far.otherwise, *([rest.rest] if rest.rest is not None else []))
+            rows.setdefault(key, {})[rest.constant] = later
+        columns = {
+            later
+            for alike in rows.values()
+            if has_columns(alike, next(iter(alike.values())).dtype.scalar)
+            for later in alike.values()
+        }
+        apart = {later: far for later, (_, far) in self.far_loads.items() if later not in columns}
+        new = self.arrays.loads(apart)
+        for later, (node, far) in self.far_loads.items():
+            if later not in new:
+                lane = self._lane_range(node)
+                assert lane is not None
+                new[later] = self._written_out(node, lane, far.dtype.count)
+        return new
 
     def _gather(self, index: UOp, linear: Linear, dtype: DType) -> UOp:
         """What stands for a load whose lanes are far apart."""
@@ -455,7 +509,7 @@ class _Vectorizer:
 
     def _stores(self, sink: UOp) -> UOp:
         """The kernel with the stores as they have become."""
-        apart = drained(self.far, sink)
+        apart = self.arrays.stores(self.far)
         stores: list[UOp] = []
         for store in sink.src:
             made = self.new[store]
@@ -502,6 +556,13 @@ class _Vectorizer:
             self.lane_copies[key] = made
             stack.pop()
         return self.lane_copies[node, i]
+
+
+def _body(ranges: frozenset[UOp]) -> tuple[UOp | None, ...]:
+    """Where a value of lanes is computed: its lanes, and the innermost loop around."""
+    lanes = [r for r in ranges if r.arg.kind is AxisKind.VECTOR]
+    loops = [r for r in ranges if r.arg.kind is not AxisKind.VECTOR]
+    return (*lanes, max(loops, key=nesting_order, default=None))
 
 
 def broadcast(node: UOp, count: int) -> UOp:

@@ -107,6 +107,12 @@ def _runs(constants: Collection[int], width: int) -> Iterator[int]:
             end = first + width
 
 
+def has_columns(constants: Collection[int], scalar: DType) -> bool:
+    """Whether vectors that begin so many elements apart, lane for lane, are columns of the same rows."""
+    width = PIECE_BYTES // scalar.itemsize
+    return width >= 2 and any(True for _ in _runs(constants, width))
+
+
 def _is_broadcast(node: UOp) -> bool:
     """Whether all lanes are one element: a broadcast from memory is one instruction, and needs no exchange."""
     return all(s is node.src[0] for s in node.src)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -145,3 +147,41 @@ def test_arrays_of_a_gpu_are_not_for_one_lane() -> None:
     made = vectorize(unroll(actions.apply(kernel.sink, kernel.sink.arg.opts, SM_90)), SM_90)
     assert not any(n.op is Op.LOCAL for n in made.toposort())
     check_kernel(kernel, made)
+
+
+def product_and_guarded(rows: int, columns: int, apart: int, otherwise: float = 0.0) -> kernels.Kernel:
+    """Two products; to the first is added what lies `rows * apart` elements from lane to lane."""
+    b = kernels.Builder()
+    out, x, y = b.param(0, 2 * rows * columns), b.param(1, 2 * rows * 5), b.param(2, 5 * columns)
+    more = b.param(3, columns * rows * apart)
+    g, i, j, k = b.range(2), b.range(rows), b.range(columns), b.reduce_range(5)
+    total = b.reduce(Op.ADD, b.load(x, (g * rows + i) * 5 + k) * b.load(y, k * columns + j), k)
+    added = b.load(more, j * (rows * apart) + i * apart, g < 1, otherwise)
+    b.store(out, (g * rows + i) * columns + j, total + added)
+    left, right = kernels.random(2, rows, 5), kernels.random(5, columns, seed=1)
+    third = kernels.random(columns, rows, apart, seed=2)
+    expected = left @ right + np.stack([third[:, :, 0].T, np.full((rows, columns), otherwise, np.float32)])
+    return kernels.Kernel(
+        b.sink("product_and_guarded"), [kernels.empty(*expected.shape), left, right, third], {0: expected}
+    )
+
+
+def lowered_and_guarded(kernel: kernels.Kernel, rows: int) -> LinearProgram:
+    opts = (Opt(OptKind.UNROLL, 1, rows), Opt(OptKind.VECTORIZE, 2, 16))
+    return check_linear(kernel, AVX512, scheduled(kernel, *opts).sink)
+
+
+@pytest.mark.parametrize(("rows", "columns", "otherwise"), [(8, 16, 0.0), (11, 32, 0.0), (8, 16, 2.5)])
+def test_what_is_loaded_far_apart_beside_sums_comes_through_an_array(rows: int, columns: int, otherwise: float) -> None:
+    """A load of each vector in the loop over lanes, one of the vector after it."""
+    program = lowered_and_guarded(product_and_guarded(rows, columns, 2, otherwise), rows)
+    loads = Counter(
+        n.src[0].src[0].arg.slot for n in program.uops if n.op is Op.LOAD and n.src[0].src[0].op is Op.PARAM
+    )
+    assert loads[3] == rows
+    assert counts(program) == (0, 2 * rows, 1)
+
+
+@pytest.mark.parametrize(("rows", "apart"), [(8, 1), (7, 2)])
+def test_few_vectors_and_columns_of_rows_need_no_array(rows: int, apart: int) -> None:
+    assert counts(lowered_and_guarded(product_and_guarded(rows, 16, apart), rows))[2] == 0
