@@ -82,7 +82,9 @@ def number_lanes(sink: UOp) -> Lanes:
             raise CompilerError(f"lanes {[r.arg.number for r in inside]} are combined inside of others that are")
     total = 1
     digits: list[tuple[int, int]] = []
-    opened = sorted((r for r in threads if r not in strides and r not in far), key=nesting_order, reverse=True)
+    beside = _beside(order, ranges, far)
+    opened = [r for r in threads if r not in strides and r not in far and r not in beside]
+    opened = sorted(opened, key=nesting_order, reverse=True)
     for loop in sorted(opened, key=lambda r: room.get(r, 1)):
         total = max(total, room.get(loop, 1))
         strides[loop] = total
@@ -93,7 +95,13 @@ def number_lanes(sink: UOp) -> Lanes:
         if total % WARP or closing:
             raise CompilerError("lanes that are far apart are combined where whole warps lie side by side")
         strides.update(dict.fromkeys(far, total))
-        total *= max(range_size(r) or 1 for r in far)
+        # What is stored row by row beside such sums is shared by the same groups of lanes.
+        several = 1
+        for loop in beside:
+            strides[loop] = total * several
+            digits.append((total * several, range_size(loop) or 1))
+            several *= range_size(loop) or 1
+        total *= max(several, *[range_size(r) or 1 for r in far])
     if closing and total % WARP:
         total += WARP - total % WARP  # registers are exchanged by whole warps
     return Lanes(strides, frozenset(shared), total, tuple(digits))
@@ -117,6 +125,13 @@ def _far_ranges(order: Sequence[UOp], ranges: dict[UOp, frozenset[UOp]]) -> set[
         else:
             near.add(loop)
     return far if not near else set()
+
+
+def _beside(order: Sequence[UOp], ranges: dict[UOp, frozenset[UOp]], far: set[UOp]) -> list[UOp]:
+    """Ranges of lanes that no sum over far lanes is inside of."""
+    around = {r for n in order if n.op is Op.REDUCE and not far.isdisjoint(n.src[1:]) for r in ranges[n]}
+    threads = [n for n in order if n.op is Op.RANGE and n.arg.kind is AxisKind.THREAD] if far else []
+    return sorted((r for r in threads if r not in far and r not in around), key=nesting_order, reverse=True)
 
 
 def to_lanes(sink: UOp, uops: Sequence[UOp]) -> tuple[tuple[UOp, ...], Lanes]:

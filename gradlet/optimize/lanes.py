@@ -246,9 +246,23 @@ def _columns(facts: KernelFacts, plan: Plan, shared: Sequence[UOp]) -> None:
         copies = min(COPIES, _power(plan.blocks(r)))
         if copies > 1 and body * copies <= MOST_NODES:  # loads that are under way together
             plan.unroll(r, copies)
+    if groups > 1:
+        for r in _beside(facts, plan, shared, inner):  # what is stored row by row has the same groups
+            plan.thread(r, groups)
     for r in shared:
         if plan.blocks(r) > 1 or not is_fixed(r):
             plan.parallel(r)
+
+
+def _beside(facts: KernelFacts, plan: Plan, shared: Sequence[UOp], inner: UOp) -> list[UOp]:
+    """The longest range of every store that runs over more than all stores do."""
+    allowed = set(_stored(facts)).difference([*shared, inner])
+    found: dict[UOp, None] = {}
+    for store in facts.stores:
+        own = [r for r in facts.ranges[store] if r in allowed and is_fixed(r)]
+        if own:
+            found[max(own, key=plan.size)] = None
+    return list(found) if len(found) == 1 else []
 
 
 def _up(value: int) -> int:

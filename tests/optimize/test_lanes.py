@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
+
+import numpy as np
 import pytest
 
 from gradlet import Tensor
+from gradlet.base.settings import scope
 from gradlet.codegen.pipeline import lower
 from gradlet.graph.program import LinearProgram
 from gradlet.ops.opt import OptKind
@@ -43,3 +47,24 @@ def test_rows_are_dealt_out(table: int, width: tuple[int, ...], count: int, part
 
 def test_few_rows_to_add_are_not_worth_parts() -> None:
     assert not any(o.kind is OptKind.DEAL for o in rows_added(1000, (64,), 32).opts)
+
+
+@pytest.mark.parametrize("shape", [(256, 96), (300, 64), (1000, 40)])
+def test_rows_beside_column_sums_are_stored_by_all_lanes(shape: tuple[int, int]) -> None:
+    """A gradient that is stored as it is, and summed: one warp of sixteen did the first alone."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in (shape, shape, (shape[0], 1))]
+
+    def values(device: str) -> list[Tensor]:
+        g, h, scale = (Tensor(x, device=device) for x in arrays)
+        return [g + h + scale, g.sum(0), (g * h).sum(0)]
+
+    with scope(TC="emulate"):
+        found = values("PYTHON")
+        calls = found[0].schedule(*found[1:]).calls
+        programs = [lower(c.ast, SM_90) for c in calls if isinstance(c, KernelCall)]
+        lanes = {prod(size for _, size in p.lanes) for p in programs if p.params[0].arg.size == prod(shape)}
+        assert lanes == {programs[0].threads}
+        found[0].realize(*found[1:])
+    for one, other in zip(found, values("CPU"), strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-4, atol=1e-4)
