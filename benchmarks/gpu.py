@@ -102,6 +102,21 @@ def convolution(channels: int, side: int, window: int, stride: int, channels_las
     )  # fmt: skip
 
 
+def attention(length: int, width: int, causal: bool, of_keys: int = 16, dtype: str = "bf16") -> Row:
+    """Attention of 16 heads of queries to as many, or fewer, of keys and values, 8192 tokens in all."""
+    functional, heads = torch.nn.functional.scaled_dot_product_attention, 16
+    batch = max(1, 8192 // length)
+    shapes = ((batch, heads, length, width), *(((batch, of_keys, length, width),) * 2))
+    how = {"is_causal": causal, "enable_gqa": of_keys != heads}
+    kind = ("causal" if causal else "full") + (f", {of_keys} of keys" if of_keys != heads else "")
+    work = 4.0 * batch * heads * length**2 * width / (2 if causal else 1)
+    return Row(
+        f"attention {kind}, {batch}x{heads}x{length}x{width}", dtype, shapes,
+        lambda q, k, v: q.scaled_dot_product_attention(k, v, **how), lambda q, k, v: functional(q, k, v, **how), work,
+        "TFLOP/s",
+    )  # fmt: skip
+
+
 def rows() -> Iterator[Row]:
     """All comparisons."""
     functional = torch.nn.functional
@@ -145,6 +160,13 @@ def rows() -> Iterator[Row]:
     yield replace(product(8192, 8192, 8192, "f32", True), name="gemm tf32 8192x8192x8192, x@W.T", tf32=True)
     for dtype in ("e4m3", "s8"):
         yield narrow_product(8192, dtype)
+    for length in (2048, 8192):
+        for width in (64, 128):
+            for causal in (True, False):
+                yield attention(length, width, causal)
+    yield attention(8192, 128, True, of_keys=4)
+    yield attention(8192, 128, True, dtype="f16")
+    yield attention(5000, 128, True)
     for channels, side, window, stride in ((256, 56, 3, 1), (256, 56, 3, 2), (256, 56, 1, 1), (512, 28, 3, 1)):
         yield convolution(channels, side, window, stride)
     yield convolution(256, 56, 3, 1, channels_last=False)

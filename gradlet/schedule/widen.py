@@ -184,7 +184,8 @@ def _channels_together(value: UOp, reduced: frozenset[int]) -> UOp:
     if not all(is_conversion(side) or _is_of_bytes(side) for side in value.src):
         return value
     views = [affine_view(side) for side in value.src]
-    sliding = [any(len(place.terms) > 1 for place in view.places) for view in views]
+    # A place under windows is a sum of an axis that is kept and one that is summed; heads side by side are none.
+    sliding = [any(len({a in reduced for a, _ in place.terms}) > 1 for place in view.places) for view in views]
     if sum(sliding) != 1:
         return value
     alone = [{p.terms[0][0]: dim for dim, p in enumerate(v.places) if len(p.terms) == 1 and p.terms[0][1] == 1}

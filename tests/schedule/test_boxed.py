@@ -41,6 +41,14 @@ def computed() -> Tensor:
     return turned(q).scaled_dot_product_attention(turned(k), v, is_causal=True)
 
 
+def projected() -> Tensor:
+    """Heads of projections, side by side again."""
+    x = memory(2, 256, 256)
+    q, k, v = ((x @ memory(256, 256)).reshape(2, 256, 4, 64).transpose(1, 2) for _ in range(3))
+    mixed = q.scaled_dot_product_attention(k, v, is_causal=True)
+    return mixed.transpose(1, 2).reshape(2, 256, 256) @ memory(256, 256)
+
+
 def written_out() -> Tensor:
     q, k, v = (memory(2, 4, 130, 64) for _ in range(3))
     scores = (q @ k.transpose(-1, -2)).cast(dtypes.float32) * 0.1
@@ -76,7 +84,7 @@ def rotated(result: Tensor) -> int:
     return sum(any(o.kind is OptKind.ROTATE for o in lower(c.ast, SM_90).opts) for c in result.schedule().calls)
 
 
-@pytest.mark.parametrize("attention", [packed, repeated, computed, written_out, cached, many])
+@pytest.mark.parametrize("attention", [packed, projected, repeated, computed, written_out, cached, many])
 def test_what_the_copy_engine_brings_is_one_kernel(attention: Callable[[], Tensor]) -> None:
     assert rotated(attention()) == 1
 
