@@ -4,7 +4,7 @@ A copy engine brings parts of rows of 128 bytes. Where rows of memory begin at m
 elsewhere each part is two, and the engine takes a fifth longer for the whole product (measured on an H200: products of
 5000 by 5000 at 517 TFLOP/s, at 631 with rows of 5056). Rows that do not even begin at multiples of 16 bytes it cannot
 bring at all. So a factor that is used often enough is copied once, into rows that are a little longer. Factors of
-8 bits have to lie along the sum, whatever brings them: others are turned by the copy.
+8 and of 32 bits have to lie along the sum, whatever brings them: others are turned by the copy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHORTEST: Final = 64  # elements of a row, and results along an axis, from which
 
 
 def align_rows(value: UOp, summed: frozenset[int], engine: bool) -> UOp:
-    """A product of two converted factors of 8 or 16 bits that a sum adds up, with rows copied where that pays.
+    """A product of two factors that a sum adds up and matrix units multiply, with rows copied where that pays.
 
     Args:
         value: the product.
@@ -39,9 +39,9 @@ def align_rows(value: UOp, summed: frozenset[int], engine: bool) -> UOp:
 
 def _aligned(side: UOp, shape: tuple[int, ...], summed: frozenset[int], engine: bool) -> UOp:
     """One factor: a view of a copy whose rows are multiples of a line apart."""
-    if side.op is not Op.CAST or side.shape != shape:
+    if side.shape != shape:
         return side
-    narrow = side.src[0]
+    narrow = narrow_of(side)
     view = affine_view(narrow)
     axes = _axes_of(view)
     if axes is None or view.base.dtype is not narrow.dtype:
@@ -62,7 +62,13 @@ def _aligned(side: UOp, shape: tuple[int, ...], summed: frozenset[int], engine: 
             return side
     first = ShrinkArg(tuple([(0, n if a in axes else 1) for a, n in enumerate(shape)]))
     plain = mk(Op.SHRINK, narrow.dtype, (narrow,), first)
-    return mk(Op.CAST, side.dtype, (_shown(_copied(plain, axes, LINE // itemsize), shape),))
+    copy = _shown(_copied(plain, axes, LINE // itemsize), shape)
+    return mk(Op.CAST, side.dtype, (copy,)) if side is not narrow else copy
+
+
+def narrow_of(side: UOp) -> UOp:
+    """A factor as it is read from memory: below its conversion, if it has one."""
+    return side.src[0] if side.op is Op.CAST else side
 
 
 def _is_weight(node: UOp) -> bool:

@@ -14,7 +14,7 @@ from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AxesArg, Op, ReduceAxesArg
 from gradlet.schedule.affineviews import affine_view
 from gradlet.schedule.moves import reshape
-from gradlet.schedule.rowpitch import axis_steps
+from gradlet.schedule.rowpitch import axis_steps, narrow_of
 from gradlet.target.target import Target
 from gradlet.target.unitblocks import Sizes, parts
 
@@ -27,7 +27,7 @@ class Parts(NamedTuple):
 
 
 def in_parts(node: UOp, product: UOp, target: Target) -> Parts | None:
-    """The sum of a product of two conversions as a sum in each part; None where parts do not pay.
+    """The sum of a product of two factors as a sum in each part; None where parts do not pay.
 
     Args:
         node: the sum.
@@ -59,8 +59,9 @@ def total(partial: UOp) -> UOp:
 
 def _cut(side: UOp, shape: tuple[int, ...], order: AxesArg) -> UOp:
     """A factor under its conversion with an axis of parts in front."""
-    narrow = reshape(side.src[0], shape)
-    return mk(Op.CAST, side.dtype, (mk(Op.PERMUTE, narrow.dtype, (narrow,), order),))
+    narrow = reshape(narrow_of(side), shape)
+    turned = mk(Op.PERMUTE, narrow.dtype, (narrow,), order)
+    return mk(Op.CAST, side.dtype, (turned,)) if side.op is Op.CAST else turned
 
 
 def _overlap(steps: dict[int, int], shape: tuple[int, ...]) -> bool:
@@ -72,7 +73,7 @@ def _overlap(steps: dict[int, int], shape: tuple[int, ...]) -> bool:
 def _sizes(product: UOp, summed: frozenset[int]) -> Sizes | None:
     """Rows, columns and so on of a product; None where it is none of two arrays as they lie."""
     shape = product.shape
-    found = [axis_steps(affine_view(side.src[0])) for side in product.src]
+    found = [axis_steps(affine_view(narrow_of(side))) for side in product.src]
     steps = [each for each in found if each is not None and not _overlap(each, shape)]
     if len(steps) != 2:
         return None
@@ -88,6 +89,6 @@ def _sizes(product: UOp, summed: frozenset[int]) -> Sizes | None:
     if rows < columns:  # the optimiser has the long side as rows where the other one is short
         rows, columns, across = columns, rows, across[::-1]
     return Sizes(
-        rows, columns, size(set(summed)), size((first & second) - summed), product.src[0].src[0].dtype.itemsize,
+        rows, columns, size(set(summed)), size((first & second) - summed), narrow_of(product.src[0]).dtype.itemsize,
         (across[0], across[1]),
     )  # fmt: skip

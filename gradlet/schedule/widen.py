@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from gradlet.base.dtype import dtypes
-from gradlet.base.settings import STRICT_FLOAT
+from gradlet.base.settings import ALLOW_TF32, STRICT_FLOAT
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import MOVEMENT, AxesArg, Op
 from gradlet.schedule.affineviews import affine_view
@@ -49,10 +49,10 @@ def convert_before_repeating(root: UOp) -> UOp:
 
 def convert_once(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
     """The graph with narrow factors that sums of products use many times stored as float32."""
-    if root.mask & _NEEDED != _NEEDED:
+    if not root.mask & 1 << Op.REDUCE_AXES or (root.mask & _NEEDED != _NEEDED and not ALLOW_TF32.value):
         return root
     order = toposort((root,))
-    if not any(is_conversion(n) or _is_of_bytes(n) for n in order):
+    if not ALLOW_TF32.value and not any(is_conversion(n) or _is_of_bytes(n) for n in order):
         return root
     devices = find_devices(order)
     taken: dict[UOp, int] = {}  # conversions, and how many products have one of their own
@@ -65,7 +65,7 @@ def convert_once(root: UOp, target_of: Callable[[str], Target], default_device: 
         if units is not None and src[0].op is Op.MUL:
             summed = frozenset(node.arg.axes)
             product = _channels_together(_converted_by_units(src[0], units), summed)
-            if _multiplied_by(units, product):
+            if _multiplied_by(units, product) or _rounded_by(units, product):
                 product = align_rows(product, summed, target.copy_engine)
                 if target.copy_engine and not STRICT_FLOAT.value:
                     parts = in_parts(node, product, target)
@@ -101,6 +101,12 @@ def _multiplied_by(units: MatrixUnits, value: UOp) -> bool:
         return False
     factor = units.pair(bottoms[0].src[0].dtype, bottoms[1].src[0].dtype)
     return factor is not None and factor.converted and value.dtype is factor.total
+
+
+def _rounded_by(units: MatrixUnits, value: UOp) -> bool:
+    """Whether matrix units may round the factors of a product that are read as they are."""
+    plain = all(side.op is not Op.CAST and side.dtype is value.dtype for side in value.src)
+    return plain and value.dtype is dtypes.float32 and units.factor(value.dtype) is not None
 
 
 def _at_fewest(node: UOp) -> UOp:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gradlet.base.dtype import DType, dtypes
-from gradlet.base.settings import ALLOW_TF32, TC
+from gradlet.base.settings import ALLOW_TF32, STRICT_FLOAT, TC
 
 STEP: Final = 32  # bytes of a row that one instruction multiplies
 
@@ -67,9 +67,11 @@ class MatrixUnits(NamedTuple):
         return self.instruction == "wgmma"
 
     def factor(self, dtype: DType) -> FactorType | None:
-        """What is said about a type, None where the units do not multiply it, or are not allowed to round to it."""
+        """What is said about a type, None where the units do not multiply it, or settings do not allow it."""
         found = FACTORS.get(dtype)
         if found is None or found.name not in self.factors or TC.value == "0":
+            return None
+        if STRICT_FLOAT.value and found.total.is_float:  # they add up in an order of their own
             return None
         if not found.converted and not ALLOW_TF32.value:
             return None

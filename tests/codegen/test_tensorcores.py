@@ -179,6 +179,15 @@ def test_factors_of_8_bits_across_the_sum_are_copied_or_refused(dtype: DType, mo
         actions.apply(across, opts, SM_90)
 
 
+@pytest.mark.parametrize("target", [SM_90, SM_80])
+def test_float32_across_the_sum_is_turned_where_it_may_be_rounded(target: Target) -> None:
+    a, b = (Tensor.empty(512, 512, device=f"NULL:{target.name}") for _ in range(2))
+    for settings, copies in (({"ALLOW_TF32": 1}, 1), ({}, 0), ({"ALLOW_TF32": 1, "STRICT_FLOAT": 1}, 0)):
+        with scope(**settings):
+            found = [units(lower(call.ast, target)) for call in (a @ b).schedule().calls]
+        assert len(found) == copies + 1 and len(found[-1]) == copies
+
+
 def test_factors_have_to_be_staged() -> None:
     ast = kernel(factor(256, 256) @ factor(256, 256))
     opts = [o for o in products.tensor_tile(KernelFacts(ast), SM_90) or () if o.kind is not OptKind.STAGE]
