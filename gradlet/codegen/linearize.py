@@ -137,6 +137,8 @@ class _Accumulators:
     def _pin_ordered_loads(self, contexts: dict[UOp, Context]) -> None:
         """A load of what an ORDERED loop stores must stay inside that loop, even if its address does not change."""
         nest = self.nest
+        if not any(r.arg.kind is AxisKind.ORDERED for r in nest.places):
+            return
         pinned: dict[UOp, UOp] = {}
         among: list[UOp] = []
         for store in self.sink.src:

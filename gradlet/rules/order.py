@@ -13,12 +13,15 @@ from gradlet.ops.op import Op
 
 # Members of an enum are slow to reach through their class.
 _CONST: Final = Op.CONST
+_RANGE: Final = Op.RANGE
 
 
 def depth(node: UOp) -> int:
     """The number of the innermost range a node depends on, -1 when it depends on none."""
     ranges = node._ranges
     if ranges is None:
+        if node.op is _RANGE and node.src[0].op is _CONST:  # a range never keeps its own
+            return int(node.arg.number)
         ranges = node.ranges
     return ranges[-1].arg.number if ranges else -1
 
