@@ -39,9 +39,10 @@ c, d = const("c"), const("d")
 def normal_sum(root: UOp) -> UOp | None:
     """The sum in normal form."""
     first, last = root.src
-    if last.op is not Op.CONST and _continues(first, last):
-        return None
-    if last.op is Op.CONST and first.op is not Op.CONST and (first.op is not Op.ADD or first.src[1].op is not Op.CONST):
+    if last.op is not _CONST:
+        if _continues(first, last):
+            return None
+    elif first.op is not _CONST and (first.op is not _ADD or first.src[1].op is not _CONST):
         return None if last.arg else first
     value = take_apart(root)
     return None if value is None else put_together(recombine(value), root.dtype)
@@ -49,20 +50,25 @@ def normal_sum(root: UOp) -> UOp | None:
 
 def _continues(total: UOp, term: UOp) -> bool:
     """`total` is in normal form and `term` simply stands after its last term."""
-    before = total.src[1] if total.op is Op.ADD else total
+    before = total.src[1] if total.op is _ADD else total
     before, after = _base(before), _base(term)
     if before.op in _SUM_PARTS or after.op in _SUM_PARTS:
         return False
     # A quotient or remainder may have its counterpart among the terms.
-    if (after.op is Op.IDIV and total.mask & _MOD) or (after.op is Op.MOD and total.mask & (_MOD | _IDIV)):
+    if after.op in _PARTS and total.mask & (_MOD if after.op is Op.IDIV else _MOD | _IDIV):
         return False
     return compare(before, after) < 0
 
 
 def _base(term: UOp) -> UOp:
-    return term.src[0] if term.op is Op.MUL and term.src[1].op is Op.CONST else term
+    return term.src[0] if term.op is _MUL and term.src[1].op is _CONST else term
 
 
+# Members of an enum are slow to reach through their class.
+_ADD: Final = Op.ADD
+_MUL: Final = Op.MUL
+_CONST: Final = Op.CONST
+_PARTS: Final = frozenset({Op.IDIV, Op.MOD})
 _MOD: Final = 1 << Op.MOD
 _IDIV: Final = 1 << Op.IDIV
 _SUM_PARTS: Final = frozenset({Op.ADD, Op.CONST})

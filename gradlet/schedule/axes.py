@@ -15,6 +15,7 @@ from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op, batch_axes
 
 Loop = tuple[int, int]  # atom and size
 Dims = tuple[tuple[int, ...], ...]
+_GATHER: Final = Op.GATHER
 
 
 class Axes:
@@ -38,7 +39,7 @@ class Axes:
                 if renamed:
                     dims = tuple([self._fresh((n,))[0] if a in renamed else dims[a] for a, n in enumerate(node.shape)])
                 self._dims[node] = dims
-                if len(self._parent) > before or node.op is Op.GATHER:
+                if len(self._parent) > before or node.op is _GATHER:
                     self._keep_apart(dims)
 
     # questions
@@ -337,6 +338,7 @@ _RULES: Final[dict[Op, Callable[[Axes, UOp], Dims]]] = {
 
 # How many nodes below a reduce are looked at for operands of a contraction.
 _LOOK: Final = 8
+_REDUCE: Final = Op.REDUCE_AXES
 
 
 def contraction_operands(order: Sequence[UOp]) -> dict[UOp, frozenset[int]]:
@@ -347,7 +349,7 @@ def contraction_operands(order: Sequence[UOp]) -> dict[UOp, frozenset[int]]:
     """
     found: dict[UOp, frozenset[int]] = {}
     for node in order:
-        if node.op is not Op.REDUCE_AXES or node.src[0].op not in ELEMENTWISE:
+        if node.op is not _REDUCE or node.src[0].op not in ELEMENTWISE:
             continue
         axes = frozenset(node.arg.axes)
         level = [node.src[0]]

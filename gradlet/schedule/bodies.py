@@ -90,6 +90,7 @@ class _Description:
         self._scratch: Mapping[UOp, int] = frame.scratch if frame is not None else {}
         self._axes = axes
         self._loops: dict[object, int] = {}
+        self._numbered: dict[int, object] = {}
         own = set(outputs)
         numbers: dict[UOp, int] = {}
         rows: list[object] = []
@@ -136,7 +137,11 @@ class _Description:
     def _dims(self, node: UOp) -> object:
         if node.op in SCALAR_LEAVES:
             return None
-        return tuple([tuple([self._loop(loop) for loop in axis]) for axis in self._axes.dims(node)])
+        dims = self._axes.dims(node)
+        found = self._numbered.get(id(dims))  # nodes with the same loops share them
+        if found is None:
+            found = self._numbered[id(dims)] = tuple([tuple([self._loop(loop) for loop in axis]) for axis in dims])
+        return found
 
     def _loop(self, loop: Loop) -> tuple[int, int]:
         return self._loops.setdefault(loop[0], len(self._loops)), loop[1]

@@ -76,7 +76,7 @@ def rebuild(
     return new.get(root, root)
 
 
-def drop_marks(root: UOp, devices: Mapping[UOp, str]) -> UOp:
+def drop_marks(root: UOp, devices: Mapping[UOp, str], order: Sequence[UOp] | None = None) -> UOp:
     """DETACH and DERIVATIVE are nothing here; a COPY to where values are already, or of constants, copies nothing."""
     if not root.mask & _HAS_MARKS:
         return root
@@ -86,7 +86,7 @@ def drop_marks(root: UOp, devices: Mapping[UOp, str]) -> UOp:
             return None
         return src[0]
 
-    return rebuild(root, change, _MARKS)
+    return rebuild(root, change, _MARKS, order)
 
 
 def bind_variables(root: UOp, values: dict[UOp, int], computed: int) -> UOp:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.extents import Extents
@@ -12,9 +13,11 @@ from gradlet.ops.op import KernelArg, Op
 from gradlet.schedule.calls import CopyCall, KernelCall, MemoryPlan
 from gradlet.schedule.hazards import Effects
 from gradlet.schedule.partition import Group, Launch
-from gradlet.schedule.refusals import Decisions
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
+
+if TYPE_CHECKING:
+    from gradlet.schedule.refusals import Decisions
 
 
 @dataclass

@@ -49,6 +49,8 @@ MIN_STRIP_REUSE: Final = 128
 NEAR: Final = 60
 # A part of fewer terms does not pay for its partial sum.
 MIN_PART: Final = 256
+_HAS_COPIES: Final = 1 << Op.CONTIGUOUS
+_GOES_ON: Final = MOVEMENT | ELEMENTWISE
 # Vectors of pixels that a register tile takes.
 TILE_VECTORS: Final = 2
 
@@ -258,13 +260,14 @@ def _channels_last(
 
 def _is_behind(node: UOp, sums: Collection[UOp]) -> bool:
     """Whether a factor is computed from a sum with its channels last, element by element or by pooling."""
+    if not sums or not node.mask & _HAS_COPIES:
+        return False
     pending, seen = [node], {node}
-    while pending and sums and len(seen) < NEAR:
+    while pending and len(seen) < NEAR:
         part = pending.pop()
         if part in sums:
             return True
-        pooled = part.op is Op.REDUCE_AXES and part.arg.op is Op.MAX
-        if pooled or part.op in MOVEMENT or part.op in ELEMENTWISE:
+        if part.op in _GOES_ON or (part.op in REDUCES and part.arg.op is Op.MAX):
             for source in part.src:
                 if source not in seen:
                     seen.add(source)

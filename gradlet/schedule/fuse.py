@@ -18,7 +18,7 @@ from gradlet.graph.node import UOp
 from gradlet.schedule.acyclic import Acyclic
 from gradlet.schedule.cells import Cell, make_cells
 from gradlet.schedule.chains import Views
-from gradlet.schedule.gains import Sums, is_impossible, least_price, sums_of, sums_of_both
+from gradlet.schedule.gains import Sums, inside, is_impossible, least_price, sums_of, sums_of_both
 from gradlet.schedule.partition import Group
 from gradlet.schedule.price import IMPOSSIBLE, Pricer, Verdict
 from gradlet.schedule.recompute import recompute
@@ -344,9 +344,10 @@ class Search:
         a, b = self.kernels[first], self.kernels[second]
         pricer = self.pricer(self.steps.devices[a.cells[0].root])
         one, other = self.sums_at(first), self.sums_at(second)
-        if is_impossible(one, other, stays, pricer):
+        handed = inside(one, other)
+        if is_impossible(one, other, handed, stays, pricer):
             return 0
-        return a.price + b.price - least_price(one, other, stays, pricer)
+        return a.price + b.price - least_price(one, other, handed, stays, pricer)
 
     def sums_at(self, number: int) -> Sums:
         """The sums of a kernel as it is now."""

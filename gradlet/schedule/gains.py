@@ -103,12 +103,13 @@ def sums_of_both(a: Sums, b: Sums, cells: Sequence[Cell], stored: Sequence[Cell]
     return completed(made, stored, pricer)
 
 
-def least_price(a: Sums, b: Sums, stays: Callable[[Cell], bool], pricer: Pricer) -> int:
+def least_price(a: Sums, b: Sums, handed: set[UOp], stays: Callable[[Cell], bool], pricer: Pricer) -> int:
     """What two kernels cost at least as one.
 
     Args:
         a: one kernel.
         b: the other one.
+        handed: see `inside`.
         stays: whether a cell that one stores and the other reads is stored all the same.
         pricer: of their device.
     """
@@ -119,7 +120,7 @@ def least_price(a: Sums, b: Sums, stays: Callable[[Cell], bool], pricer: Pricer)
         there = others.get(source)
         if there is not None:
             moved -= min(there, count)
-    for source in inside(a, b):
+    for source in handed:
         for reader, maker in ((a, b), (b, a)):
             moved -= reader.reads.get(source, 0)
             cell = maker.written.get(source)
@@ -136,15 +137,14 @@ def inside(a: Sums, b: Sums) -> set[UOp]:
     return (a.reads.keys() & b.roots) | (b.reads.keys() & a.roots)
 
 
-def is_impossible(a: Sums, b: Sums, stays: Callable[[Cell], bool], pricer: Pricer) -> bool:
-    """Whether two kernels can certainly not be one: part of what `Pricer` finds impossible."""
+def is_impossible(a: Sums, b: Sums, handed: set[UOp], stays: Callable[[Cell], bool], pricer: Pricer) -> bool:
+    """Whether two kernels can certainly not be one: part of what `Pricer` finds impossible. See `least_price`."""
     if a.is_alone or b.is_alone:
         return True
     contraction = a.contraction or b.contraction
     if contraction is not None:
         if (a.contraction is not None and b.contraction is not None) or a.reduces or b.reduces:
             return True
-    handed = inside(a, b)
 
     def stored(cells: Sequence[Cell]) -> Sequence[Cell]:
         return [c for c in cells if c.root not in handed or stays(c)] if handed else cells

@@ -13,6 +13,9 @@ from gradlet.ops.op import Op
 from gradlet.rules.order import depth
 
 INDEX: Final = dtypes.index
+_ADD: Final = Op.ADD
+_MUL: Final = Op.MUL
+_RANGE: Final = Op.RANGE
 UNBOUNDED: Final = 1 << 62
 ZERO: Final = UOp.const(INDEX, 0)
 
@@ -68,7 +71,7 @@ class IndexMath:
         """`sum(part * factor) + constant`."""
         terms: dict[UOp, int] = {}
         for part, factor in parts:
-            if part.op is Op.RANGE:
+            if part.op is _RANGE:
                 terms[part] = terms.get(part, 0) + factor
                 continue
             form = self.form(part)
@@ -89,12 +92,12 @@ class IndexMath:
         for term, factor in sorted(
             terms.items(), key=lambda pair: (depth(pair[0]), -abs(pair[1]), self._order[pair[0]])
         ):
-            scaled = term if factor == 1 else mk(Op.MUL, INDEX, (term, UOp.const(INDEX, factor)), None)
-            result = scaled if result is None else mk(Op.ADD, INDEX, (result, scaled), None)
+            scaled = term if factor == 1 else mk(_MUL, INDEX, (term, UOp.const(INDEX, factor)), None)
+            result = scaled if result is None else mk(_ADD, INDEX, (result, scaled), None)
         if result is None:
             return UOp.const(INDEX, constant)
         if constant:
-            result = mk(Op.ADD, INDEX, (result, UOp.const(INDEX, constant)), None)
+            result = mk(_ADD, INDEX, (result, UOp.const(INDEX, constant)), None)
         self._forms.setdefault(result, Form(terms, constant))
         return result
 

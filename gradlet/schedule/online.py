@@ -105,7 +105,7 @@ def combinations(order: Sequence[UOp], members: Sequence[UOp], cut: BlockCut) ->
     level: dict[UOp, int] = {}
     chains: list[tuple[Separation, dict[UOp, UOp], list[UOp]]] = []
     known = level.keys()
-    for node in order:
+    for node in order[order.index(members[0]) : order.index(members[-1]) + 1]:
         below = -1 if known.isdisjoint(node.src) else max([level.get(s, -1) for s in node.src])
         if node not in mine:
             if below >= 0:

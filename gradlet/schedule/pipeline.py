@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.allocation import new_buffer_node
@@ -15,6 +15,7 @@ from gradlet.rules.sets import SIMPLIFY
 from gradlet.schedule import clean, memory
 from gradlet.schedule.calls import MOST_KEPT, CopyCall, KernelCall, Schedule, is_worth_keeping
 from gradlet.schedule.channelslast import keep_channels_last
+from gradlet.schedule.clean import REDUCES
 from gradlet.schedule.columns import cut_column_sums
 from gradlet.schedule.context import Context, sink
 from gradlet.schedule.convolution import stage_convolutions
@@ -22,7 +23,6 @@ from gradlet.schedule.deep import cut_deep_products
 from gradlet.schedule.dots import form_dots
 from gradlet.schedule.emit import Emitter
 from gradlet.schedule.exchange import exchange_sums
-from gradlet.schedule.explain import Explanation, explain
 from gradlet.schedule.hazards import place_writes
 from gradlet.schedule.launches import partition
 from gradlet.schedule.layout import lay_out_operands
@@ -32,7 +32,6 @@ from gradlet.schedule.order import execution_order
 from gradlet.schedule.packed import pack_products
 from gradlet.schedule.pick import pick_selected
 from gradlet.schedule.pull import pull_sums
-from gradlet.schedule.refusals import Decisions
 from gradlet.schedule.scan import split_scans
 from gradlet.schedule.sizes import needed_sizes, values_only
 from gradlet.schedule.split import split_reductions
@@ -40,12 +39,16 @@ from gradlet.schedule.steps import Steps
 from gradlet.schedule.widen import convert_before_repeating, convert_once
 from gradlet.target.target import Target
 
+if TYPE_CHECKING:
+    from gradlet.schedule.explain import Explanation
+
 __all__ = ["PIPELINE", "CopyCall", "KernelCall", "Schedule", "make_schedule"]
 
 
 def _drop_marks(node: UOp, context: Context) -> UOp:
-    context.devices = clean.find_devices(toposort((node,)))
-    return clean.drop_marks(node, context.devices)
+    order = toposort((node,))
+    context.devices = clean.find_devices(order)
+    return clean.drop_marks(node, context.devices, order)
 
 
 def _bind_variables(node: UOp, context: Context) -> UOp:
@@ -210,7 +213,7 @@ def _lower(node: UOp, context: Context) -> UOp:
 def _needed_sizes(node: UOp, context: Context) -> Mapping[UOp, Extents]:
     """How far steps are needed that are not needed in full."""
     order = toposort(node.src)
-    if not any(n.op is Op.REDUCE_AXES and n.arg.limited for n in order) and not context.sizes:
+    if not any(n.arg.limited for n in order if n.op in REDUCES) and not context.sizes:
         return {}
     assert context.effects is not None
     wanted = [(new, context.sizes.get(old, ())) for old, new in zip(context.asked, node.src, strict=True)]
@@ -250,6 +253,7 @@ def _computed_once(calls: Sequence[CopyCall | KernelCall], context: Context) -> 
     return frozenset(found)
 
 
+_WRITE: Final = Op.WRITE
 T: Final = Stage.TENSOR
 K: Final = Stage.KERNEL
 
@@ -316,15 +320,19 @@ def make_schedule(
     settled: frozenset[UOp] = frozenset(),
 ) -> Schedule:
     """The kernel calls that compute the roots, decided now: see `create.create_schedule`."""
-    writes = [n for n in toposort((*roots, *live)) if n.op is Op.WRITE]
+    writes = [n for n in toposort((*roots, *live)) if n.op is _WRITE]
     asked = [*roots, *live, *writes]
     context = Context(asked, len(roots), len(live), target_of, default_device, settled=settled)
     if tell is not None:
+        from gradlet.schedule.refusals import Decisions
+
         context.decisions = Decisions()
     PIPELINE.run(sink(asked), context, observers)
     used = {v for call in context.calls if isinstance(call, KernelCall) for v in call.variables}
     values = {v: value for v, value in context.values.items() if v in used}
     schedule = Schedule(tuple(context.calls), context.results, values, context.memory)
     if tell is not None and context.decisions is not None:
+        from gradlet.schedule.explain import explain
+
         tell(explain(context, schedule, roots, context.decisions))
     return schedule

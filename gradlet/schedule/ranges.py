@@ -43,6 +43,8 @@ Request = tuple[UOp, Index, Gate]
 
 _RESHAPE: Final = Op.RESHAPE
 _BUFFER: Final = Op.BUFFER
+_LIMIT: Final = Op.LIMIT
+_DETACH: Final = Op.DETACH
 _INDEX: Final = Op.INDEX
 _FROM_DATA: Final = 1 << Op.LOAD | 1 << Op.CARRY
 
@@ -197,7 +199,7 @@ class Lowering:
         inside: Gate = ()
         self.math.assume(gate)
         while True:
-            if node.op is Op.LIMIT:
+            if node.op is _LIMIT:
                 inside = join(inside, self.before(idx[node.arg.axis], node.src[1]))
                 self.math.assume(join(gate, inside))
                 node = node.src[0]
@@ -207,7 +209,7 @@ class Lowering:
                     inside = join(inside, more)
                     self.math.assume(join(gate, inside))
                 node = node.src[0]
-            elif node.op is Op.DETACH:
+            elif node.op is _DETACH:
                 node = node.src[0]
             elif node in self.places and node not in self.own:
                 place = self.places[node]
