@@ -7,13 +7,15 @@ python benchmarks/compile_time.py --growth 8,16,32,64,128             LLaMA of s
 
 Seconds are processor time of the process and its children, on one core; `wall` is what a clock shows. `cold` has an
 empty cache on disk, `warm` what the cold process left there; `cold 2+` may use all cores, so that LLVM works beside
-Python. `counts` is a cold process whose rewrites are counted: nodes made, nodes that a rule set was shown, matchers
-called, and those of them that rewrote their node. jax: tracing, then XLA for one CPU. tinygrad: its schedule alone.
+Python. Bytecode is made before, as installers do. `counts` is a cold process whose rewrites are counted: nodes made,
+nodes that a rule set was shown, matchers called, and those of them that rewrote their node. jax: tracing, then XLA for
+one CPU. tinygrad: its schedule alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import cProfile
 import json
 import math
@@ -485,6 +487,7 @@ def main() -> None:
     elif parsed.child:
         print(json.dumps(measure(parsed.child, parsed.only, [tuple(s) for s in json.load(sys.stdin)])))
     else:
+        compileall.compile_dir(str(HERE.parent / "gradlet"), quiet=1)
         for name in parsed.only.split(","):
             print("\n".join(row(name, parsed.peers, parsed.rounds)), flush=True)
 

@@ -35,15 +35,20 @@ class Frame:
 def cut_loops(axis_loops: AxisLoops, blocks: Blocks) -> AxisLoops:
     """Loops of an axis, those that are cut as a loop over blocks and a loop inside."""
 
+    cuts: dict[object, Cut] = {cut.atom: cut for cut in blocks.cuts}
+
     def loops(node: UOp, axis: int) -> tuple[Loop, ...]:
-        return tuple(cut_nest(axis_loops(node, axis), blocks))
+        return tuple(_cut_nest(axis_loops(node, axis), cuts))
 
     return loops
 
 
 def cut_nest(nest: Sequence[Loop], blocks: Blocks) -> list[Loop]:
     """The same loops, those that are cut as two."""
-    cuts: dict[object, Cut] = {cut.atom: cut for cut in blocks.cuts}
+    return _cut_nest(nest, {cut.atom: cut for cut in blocks.cuts})
+
+
+def _cut_nest(nest: Sequence[Loop], cuts: Mapping[object, Cut]) -> list[Loop]:
     result: list[Loop] = []
     for atom, size in nest:
         cut = cuts.get(atom)

@@ -42,6 +42,7 @@ class IndexMath:
             (): (self._bounds, self._reshaped)
         }
         self._order: dict[UOp, int] = {}
+        self._scaled: dict[tuple[UOp, int], UOp] = {}
         self._pairs: dict[UOp, tuple[UOp, UOp, int]] = {}  # x % d: x, x // d, d
 
     # sums
@@ -92,7 +93,10 @@ class IndexMath:
         for term, factor in sorted(
             terms.items(), key=lambda pair: (depth(pair[0]), -abs(pair[1]), self._order[pair[0]])
         ):
-            scaled = term if factor == 1 else mk(_MUL, INDEX, (term, UOp.const(INDEX, factor)), None)
+            scaled = term if factor == 1 else self._scaled.get((term, factor))
+            if scaled is None:
+                scaled = mk(_MUL, INDEX, (term, UOp.const(INDEX, factor)), None)
+                self._scaled[term, factor] = scaled
             result = scaled if result is None else mk(_ADD, INDEX, (result, scaled), None)
         if result is None:
             return UOp.const(INDEX, constant)
