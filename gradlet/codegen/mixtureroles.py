@@ -38,8 +38,41 @@ def separate_mixture(uops: Sequence[UOp], threads: int) -> tuple[tuple[UOp, ...]
     return _Roles(uops, threads).run(), threads + (WARPGROUP if threads > WARPGROUP else WARP)
 
 
+def _longest_first(uops: Sequence[UOp]) -> list[UOp]:
+    """The program with blocks of queries in turned order where later ones see more keys: what ends last is short."""
+    block = next((n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.ORDERED), None)
+    parallel = [] if block is None else [r for r in block.src[0].ranges if r.arg.kind is AxisKind.PARALLEL]
+    if block is None or len(parallel) != 1:
+        return list(uops)
+    (loop,) = parallel
+    last = (range_size(loop) or 1) - 1
+    few, many = (
+        rewrite(block.src[0].substitute({loop: UOp.const(dtypes.index, n)}), INDEX_MATH) for n in (0, last)
+    )  # fmt: skip
+    if few.op is not Op.CONST or many.op is not Op.CONST or many.arg <= few.arg:
+        return list(uops)
+    turned = loop * -1 + last
+    new: dict[UOp, UOp] = {loop: turned}
+
+    def there(node: UOp) -> UOp:
+        return new[node] if node in new else node.substitute({n: new[n] for n in (loop, block) if n in new})
+
+    result: list[UOp] = []
+    for node in uops:
+        if node is loop:
+            result += turned.toposort()
+        elif node.op is Op.END and node.src[0] is loop:
+            result.append(node)
+        else:
+            made = mk(node.op, node.dtype, tuple([there(n) for n in node.src]), node.arg)
+            new[node] = rewrite(made, INDEX_MATH) if node is block else made
+            result.append(new[node])
+    return result
+
+
 class _Roles:
-    def __init__(self, uops: Sequence[UOp], threads: int) -> None:
+    def __init__(self, given: Sequence[UOp], threads: int) -> None:
+        uops = _longest_first(given)
         self.uops, self.threads = uops, threads
         self.scores, self.mixed = (n for n in uops if n.op is Op.WGMMA)
         self.parallel = [n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.PARALLEL]
@@ -101,7 +134,7 @@ class _Roles:
         role = self._open(UOp.const(dtypes.index, 1), AxisKind.ROLE)
         first = UOp.const(dtypes.index, 0)
         self._bring(self.queries, self.scores.src[5], self.queries.arg.size, first, first)
-        loop = first if self.block is None else self._open(self.block.src[0], AxisKind.LOOP)
+        loop = first if self.block is None else self._open(rewrite(self.block.src[0], INDEX_MATH), AxisKind.LOOP)
         turn = self._emit(mk(Op.TURN, dtypes.index, (self.ring, loop), TurnArg(full=False)))
         for local, box, elements in self.copied:
             moved = box if self.block is None else box.substitute({self.block: loop})

@@ -8,7 +8,9 @@ import pytest
 
 from gradlet import Tensor, dtypes
 from gradlet.codegen.pipeline import lower
-from gradlet.ops.op import Op
+from gradlet.graph.bounds import bounds
+from gradlet.graph.node import UOp
+from gradlet.ops.op import AxisKind, Op
 from gradlet.ops.opt import OptKind
 from gradlet.target.target import SM_90
 
@@ -106,3 +108,13 @@ def test_two_products_and_all_between_are_in_registers() -> None:
     assert all(n.dtype is dtypes.bfloat16 for n in shared) and len(dict.fromkeys(shared)) == 3
     assert (program.grid, program.threads) == (8, 384)
     assert not any(n.op is Op.BARRIER for n in program.uops)
+
+
+def test_workgroups_with_most_keys_come_first() -> None:
+    q, k, v = (memory(512, 64) for _ in range(3))
+    (call,) = q.scaled_dot_product_attention(k, v, is_causal=True).schedule().calls
+    uops = lower(call.ast, SM_90).uops
+    (block,) = (n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.PARALLEL)
+    (loop,) = (n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.ORDERED)
+    sizes = [bounds(loop.src[0].substitute({block: UOp.const(block.dtype, i)})) for i in range(4)]
+    assert sizes == [(4, 4), (3, 3), (2, 2), (1, 1)]
