@@ -81,6 +81,7 @@ class _Thread(threading.local):
     """What a thread captures: others run as ever meanwhile."""
 
     recorder: Recorder | None = None
+    refusals: int = 0
 
 
 _thread = _Thread()
@@ -98,16 +99,27 @@ def recording() -> bool:
     return _thread.recorder is not None
 
 
-def refuse_in_capture(what: str, remedy: str) -> None:
+def refuse_in_capture(what: str, remedy: str, once: bool = False) -> None:
     """Raise when a jitted function does something that replay could not repeat.
+
+    Args:
+        what: it does.
+        remedy: what to do instead.
+        once: whether it may well not do so again, since it keeps what came of it.
 
     Raises:
         JitError: a capture is running.
     """
+    _thread.refusals += not once
     if _thread.recorder is not None:
         line = user_line()
         where = f" ({line})" if line else ""
         raise JitError(f"{what} inside a jitted function would be frozen at the first call's value; {remedy}{where}")
+
+
+def refusals() -> int:
+    """How often this thread did something that a capture refuses every time."""
+    return _thread.refusals
 
 
 def touched(tensor: Any) -> None:

@@ -598,5 +598,5 @@ def from_host(data: hostdata.HostData, device: str | None, copy: bool) -> Any:
     Raises:
         JitError: inside a jitted function.
     """
-    execute.refuse_in_capture("making a tensor from host data", "make it outside and pass it as an argument")
+    execute.refuse_in_capture("making a tensor from host data", "make it outside and pass it as an argument", once=True)
     return in_memory(data.memory, data.dtype, data.shape, Device.canonicalize(device), copy)

@@ -15,8 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 from gradlet import GlobalCounters, Tensor
 from gradlet.base.errors import ArgumentError, FileFormatError
 from gradlet.cli.main import main
+from gradlet.onnx import replays
 from gradlet.onnx.registry import OnnxError
 from gradlet.onnx.runner import OnnxRunner
+from gradlet.tensor.function import jit
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
@@ -287,6 +289,19 @@ def test_what_depends_on_data_is_walked_at_every_call() -> None:
     for _ in range(3):
         for data in ([1, 0, 2, 0], [0, 0, 0, 0], [1, 1, 1, 1]):
             assert runner(x=np.array(data, np.float32))["y"].tolist() == [list(np.nonzero(data)[0])]
+
+
+def test_what_depends_on_data_is_not_captured_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first walk tells: a capture that fails has walked, scheduled and compiled in vain."""
+    nodes = [helper.make_node("NonZero", ["x"], ["i"]), helper.make_node("Add", ["i", "w"], ["y"])]
+    weights = {"w": np.arange(40000)[:, None]}  # made of host data at each call, which tells nothing
+    runner = OnnxRunner(model(nodes, {"x": (FLOAT, ["n"])}, ["y"], weights, kind=INT64))
+    captures = []
+    monkeypatch.setattr(replays, "jit", lambda function: captures.append(function) or jit(function))
+    for size in (3, 3, 3, 2, 2, 2):
+        x = np.ones(size, np.float32)
+        np.testing.assert_array_equal(runner(x=x)["y"].numpy(), np.nonzero(x)[0] + weights["w"])
+    assert captures == []
 
 
 def test_arrays_like_those_of_an_earlier_call_make_no_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
