@@ -7,7 +7,8 @@ Exchange Intermediate Representation" of the ONNX specification.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,19 @@ class Graph:
     outputs: list[Info]
     constants: dict[str, Value]
     nodes: list[Node]
-    last_use: list[tuple[str, ...]] = field(default_factory=list)
+
+    @cached_property
+    def last_uses(self) -> dict[str, int]:
+        """For every name the last node that needs it, their number for what is returned; parts of nodes count."""
+        found: dict[str, int] = {}
+        for number, node in enumerate(self.nodes):
+            found.update(dict.fromkeys(node.inputs, number))
+            for value in node.attributes.values():
+                for part in value if isinstance(value, list) else [value]:
+                    if isinstance(part, Graph):
+                        found.update(dict.fromkeys(part.last_uses, number))
+        found.update(dict.fromkeys([o.name for o in self.outputs], len(self.nodes)))
+        return found
 
 
 @dataclass

@@ -31,13 +31,15 @@ MOST_FOLDED = 1 << 16
 
 
 class Scope:
-    """The values of the names of one graph, and of the graphs around it."""
+    """The values of the names of one graph, and of the graphs around it; `place` is the node that runs."""
 
-    __slots__ = ("values", "outer")
+    __slots__ = ("values", "outer", "graph", "place")
 
-    def __init__(self, values: dict[str, Any], outer: Scope | None) -> None:
+    def __init__(self, values: dict[str, Any], outer: Scope | None, graph: Graph) -> None:
         self.values = values
         self.outer = outer
+        self.graph = graph
+        self.place = 0
 
     def get(self, name: str) -> Any:
         """The value of a name."""
@@ -47,6 +49,20 @@ class Scope:
                 return scope.values[name]
             scope = scope.outer
         raise OnnxError(f"value {name!r} is not defined")
+
+    def needed_later(self) -> list[Tensor]:
+        """What nodes further on need and nothing has computed yet."""
+        found: list[Tensor] = []
+        scope: Scope | None = self
+        while scope is not None:
+            uses = scope.graph.last_uses
+            for name, value in scope.values.items():
+                if isinstance(value, Value) and value.is_tensor and uses.get(name, -1) > scope.place:
+                    tensor = value.needed()
+                    if not tensor.is_realized:
+                        found.append(tensor)
+            scope = scope.outer
+        return found
 
 
 class Call:
@@ -84,6 +100,12 @@ class Call:
         """A value as a tensor."""
         return value.tensor(self.run.constant)
 
+    def compute(self, *tensors: Tensor) -> None:
+        """Compute these now, and with them what nodes further on need: they would compute it again."""
+        lazy = [t for t in tensors if not t.is_realized]
+        if lazy:
+            lazy[0].realize(*lazy[1:], *self.scope.needed_later())
+
     def subgraph(self, graph: Graph, inputs: Sequence[Any]) -> list[Any]:
         """Run a graph that is an attribute; it sees the names around the node."""
         return self.run.graph(graph, inputs, self.scope)
@@ -109,8 +131,8 @@ class Run:
         for info, value in zip(graph.inputs, inputs):
             if value is not None:
                 values[info.name] = value
-        scope = Scope(values, outer)
-        for node in graph.nodes:
+        scope = Scope(values, outer, graph)
+        for scope.place, node in enumerate(graph.nodes):
             found = [scope.get(name) if name else None for name in node.inputs]
             for name, value in zip(node.outputs, self.node(node, found, scope)):
                 if name:
@@ -195,6 +217,8 @@ def _read(value: Any, parameter: Parameter, call: Call) -> Any:
         if value.is_text:
             raise call.error(f"input {parameter.name!r} is text, which this operator does not take")
         return value.tensor(call.run.constant)
+    if not value.on_host:
+        call.compute(value.needed())
     array = value.array()
     if parameter.kind == "Array":
         return array

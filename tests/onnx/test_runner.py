@@ -11,6 +11,7 @@ import pytest
 
 onnx = pytest.importorskip("onnx", reason="needs the extra [onnx]")
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from gradlet import GlobalCounters, Tensor
 from gradlet.base.errors import ArgumentError, FileFormatError
@@ -289,6 +290,53 @@ def test_what_depends_on_data_is_walked_at_every_call() -> None:
     for _ in range(3):
         for data in ([1, 0, 2, 0], [0, 0, 0, 0], [1, 1, 1, 1]):
             assert runner(x=np.array(data, np.float32))["y"].tolist() == [list(np.nonzero(data)[0])]
+
+
+def operations(made: Any, **inputs: Any) -> int:
+    """What a model's first call computes."""
+    before = GlobalCounters.ops
+    OnnxRunner(made)(**inputs)
+    return GlobalCounters.ops - before
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_what_comes_before_a_long_layer_is_computed_once(direction: str) -> None:
+    """Steps are computed group by group; what all of them read, and others after them, is not made for each."""
+    r, steps, wide, hidden = np.random.default_rng(0), 37, 96, 2
+    count = 1 + (direction == "bidirectional")
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["h"]), helper.make_node("Tanh", ["h"], ["t"]),
+        helper.make_node("Unsqueeze", ["t", "one"], ["u"]),
+        helper.make_node("LSTM", ["u", "w", "r"], ["y", "last"], hidden_size=hidden, direction=direction),
+        helper.make_node("ReduceSum", ["t"], ["total"]), helper.make_node("Add", ["y", "total"], ["z"]),
+    ]  # fmt: skip
+    weights = {
+        "a": r.standard_normal((wide, wide)).astype(np.float32) / 10, "one": np.array([1]),
+        "w": r.standard_normal((count, 4 * hidden, wide)).astype(np.float32) / 10,
+        "r": r.standard_normal((count, 4 * hidden, hidden)).astype(np.float32),
+    }  # fmt: skip
+    x = r.standard_normal((steps, wide)).astype(np.float32)
+    made = model(nodes, {"x": (FLOAT, ["n", wide])}, ["z", "last"], weights)
+    expected = ReferenceEvaluator(made).run(None, {"x": x})
+    runner = OnnxRunner(made)
+    for _ in range(3):
+        for got, wanted in zip(runner(x=x).values(), expected, strict=True):
+            np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-4, atol=1e-4)
+    product = 2 * steps * wide * wide
+    assert product < operations(made, x=x) < 1.6 * product
+
+
+def test_what_is_computed_to_be_looked_at_is_computed_once() -> None:
+    wide = 64
+    nodes = [
+        helper.make_node("MatMul", ["x", "x"], ["p"]), helper.make_node("NonZero", ["p"], ["i"]),
+        helper.make_node("MatMul", ["p", "x"], ["q"]), helper.make_node("NonZero", ["q"], ["j"]),
+        helper.make_node("Add", ["p", "q"], ["y"]),
+    ]  # fmt: skip
+    x = np.random.default_rng(0).standard_normal((wide, wide)).astype(np.float32)
+    made = model(nodes, {"x": (FLOAT, [wide, wide])}, ["y", "i", "j"])
+    np.testing.assert_allclose(OnnxRunner(made)(x=x)["y"].numpy(), x @ x + x @ x @ x, rtol=1e-4, atol=1e-3)
+    assert operations(made, x=x) < 5 * wide**3  # two products are 4
 
 
 def test_what_depends_on_data_is_not_captured_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:

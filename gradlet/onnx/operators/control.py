@@ -42,15 +42,13 @@ def loop(call: Call, count: Value | None = None, condition: Value | None = None,
             row.append(one)
         step += 1
         if step % STEPS_TOGETHER == 0:
-            compute(call, [*carried, *(row[-1] for row in rows)])
+            compute(call, [*carried, *(v for row in rows for v in row[-STEPS_TOGETHER:])])
     return (*carried, *(_stacked(call, row, info) for row, info in zip(rows, body.outputs[1 + len(state) :])))
 
 
 def compute(call: Call, values: list[Any]) -> None:
     """Compute values that a device has, together."""
-    lazy = [call.tensor(v) for v in values if isinstance(v, Value) and not v.known and not v.is_text]
-    if lazy:
-        lazy[0].realize(*lazy[1:])
+    call.compute(*[call.tensor(v) for v in values if isinstance(v, Value) and not v.known and not v.is_text])
 
 
 def _stacked(call: Call, row: list[Any], info: Any, axis: int = 0) -> Any:
@@ -120,7 +118,7 @@ def _scan(
         for row, one in zip(rows, found[count:]):
             row.append(one)
         if (step + 1) % STEPS_TOGETHER == 0:
-            compute(call, [*states, *(row[-1] for row in rows)])
+            compute(call, [*states, *(v for row in rows for v in row[-STEPS_TOGETHER:])])
     made = []
     for i, (row, info) in enumerate(zip(rows, infos)):
         if output_directions and output_directions[i]:

@@ -79,7 +79,7 @@ def _run(
     x: Tensor, states: list[Tensor], lengths: list[int] | None, step: Callable[[Tensor, list[Tensor]], list[Tensor]]
 ) -> tuple[Tensor, list[Tensor]]:
     """All steps of one direction: rows of outputs, and the last states. Rows past their length keep their state."""
-    outputs = []
+    parts, outputs = [], []
     time = x.shape[0]
     for t in range(time):
         new = step(x[t], states)
@@ -90,9 +90,12 @@ def _run(
             output = alive.where(output, 0.0)
         states = new
         outputs.append(output)
-        if (t + 1) % STEPS_TOGETHER == 0 and t + 1 < time:
-            states[0].realize(*states[1:], output)
-    return outputs[0].stack(*outputs[1:], dim=0), states
+        if (t + 1) % STEPS_TOGETHER == 0 or t + 1 == time:
+            parts.append(outputs[0].stack(*outputs[1:], dim=0))
+            outputs = []
+            if t + 1 < time:
+                parts[-1].realize(*states)
+    return parts[0].cat(*parts[1:], dim=0) if len(parts) > 1 else parts[0], states
 
 
 def _layer(
@@ -106,11 +109,14 @@ def _layer(
         initial = [None if s is None else s.permute(1, 0, 2) for s in initial]
     batch = x.shape[1]
     rows, lasts = [], []
-    for d, backward in enumerate(_directions(direction)):
-        source = _reversed(x, lengths) if backward else x
+    directions = _directions(direction)
+    given = [project(d, _reversed(x, lengths) if backward else x) for d, backward in enumerate(directions)]
+    if x.shape[0] > STEPS_TOGETHER:  # each of several computations would do it again
+        call.compute(*given, *[s for s in initial if s is not None])
+    for d, backward in enumerate(directions):
         zeros = Tensor.zeros(batch, hidden, dtype=x.dtype, device=x.device)
         states = [zeros if s is None else s[d] for s in initial]
-        output, states = _run(project(d, source), states, lengths, cell(d))
+        output, states = _run(given[d], states, lengths, cell(d))
         rows.append(_reversed(output, lengths) if backward else output)
         lasts.append(states)
     result = rows[0].stack(*rows[1:], dim=1)

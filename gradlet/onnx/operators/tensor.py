@@ -288,6 +288,8 @@ def nonzero(call: Call, x: Value) -> Any:
     """The coordinates of elements that are not 0, an axis a row."""
     if x.ndim == 0:
         return np.zeros((0, int(bool(x.array()))), np.int64)
+    if not x.on_host:
+        call.compute(call.tensor(x))
     return call.tensor(x).nonzero().transpose().cast(dtypes.int64)
 
 
