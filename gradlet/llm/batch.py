@@ -12,13 +12,10 @@ from typing import Any, Final
 
 from gradlet.base.errors import ArgumentError
 from gradlet.llm.model import Attention, OneText, Transformer
-from gradlet.nn.quantized import QuantizedWeight
 from gradlet.tensor.function import jit
 from gradlet.tensor.tensor import Tensor, Variable
 
 SIZES: Final = (1, 2, 4, 8, 16)  # rows of one step
-# Products of quantised weights with few rows are bound by arithmetic from four rows on: more take as long in two steps.
-MOST_QUANTIZED: Final = 4
 PART: Final = 32  # tokens of a text that are read at a time while others go on
 
 
@@ -47,7 +44,6 @@ class Batch:
         if model.slots < 2:
             raise ArgumentError(f"a batch needs a model with 2 slots or more, and there are {model.slots}")
         self.model, self.slots = model, model.slots - 1
-        self._most = MOST_QUANTIZED if isinstance(model.head, QuantizedWeight) else SIZES[-1]
         self._steps = {size: jit(self._compute) for size in SIZES}
         self._run = {size: model.kept(step, self) for size, step in self._steps.items()}
         self._embed = model.kept(jit(self._sum), self)
@@ -77,7 +73,7 @@ class Batch:
             self.model.step([0] * min(count, self.model.positions), 0, self.slots).numpy()
             yield
         size = 2
-        while size // 2 < min(self._most, self.slots):
+        while size // 2 < min(SIZES[-1], self.slots):
             self._rows([self.slots] * size, [0] * size, [0] * size)
             yield
             size *= 2
@@ -96,8 +92,8 @@ class Batch:
             if not 0 <= token < model.config.vocabulary or not 0 <= position < model.positions:
                 raise ArgumentError(f"step: there is no token {token}, or no position {position}")
         found: list[Any] = []
-        for begin in range(0, len(slots), self._most):
-            end = begin + self._most
+        for begin in range(0, len(slots), SIZES[-1]):
+            end = begin + SIZES[-1]
             found += self._rows(slots[begin:end], tokens[begin:end], positions[begin:end])
         return found
 

@@ -399,6 +399,6 @@ class Transformer:
         """
         fitting = [size for size in CHUNKS if start + size <= self.positions]
         enough = [size for size in fitting if size >= count]
-        if enough and 2 * count > enough[-1]:
+        if enough and 2 * count >= enough[-1]:
             return enough[-1]
         return next(size for size in fitting if size <= count)

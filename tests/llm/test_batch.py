@@ -112,3 +112,25 @@ def test_greedy_tokens_of_five_texts_at_once() -> None:
         apart = next((n for n, (a, b) in enumerate(zip(tokens, wanted)) if a != b), None)
         assert apart is None or margins[apart] < 0.01, f"token {apart} of text {slot}"
     assert len(batch._steps[4].captures) == 1
+
+
+@pytest.mark.parametrize(
+    ("count", "positions", "wanted"),
+    [
+        (12, 512, [8, 8]),
+        (36, 512, [32, 8]),
+        (3, 512, [1, 1, 1]),
+        (128, 512, [256]),
+        (16, 20, [8, 8]),
+        (12, 12, [8] + [1] * 4),
+    ],
+)
+def test_a_prompt_takes_few_steps(count: int, positions: int, wanted: list[int]) -> None:
+    """Chunks that are half full at least, where there is room for them."""
+    model = Transformer.__new__(Transformer)
+    model.positions = positions
+    done, found = 0, []
+    while done < count:
+        found.append(model.chunk(count - done, done))
+        done += found[-1]
+    assert found == wanted
