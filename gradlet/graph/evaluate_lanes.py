@@ -18,8 +18,8 @@ from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.graph import numeric
 from gradlet.graph.bounds import bounds
-from gradlet.graph.evaluate_kernel import elements, lanes
-from gradlet.graph.evaluate_linear import Run, match_loops
+from gradlet.graph.evaluate_kernel import elements, empty_local, lanes
+from gradlet.graph.evaluate_linear import HANDLERS, Run, match_loops
 from gradlet.graph.node import UOp
 from gradlet.graph.numeric import Array
 from gradlet.graph.program import LinearProgram
@@ -157,6 +157,12 @@ class _Lanes(Run):
             return self.ring.filled > self.turn
         return self.turn < self.ring.freed + int(turn.src[0].arg.buffers)
 
+    def private(self, local: UOp) -> Array:
+        """An array of which every lane has its own."""
+        if local not in self.locals:
+            self.locals[local] = np.stack([empty_local(local)] * self.threads)
+        return self.locals[local]
+
     def execute(self, node: UOp) -> None:
         """Run one node that is not a loop."""
         handler = _HANDLERS.get(node.op)
@@ -183,6 +189,15 @@ def _wait(run: _Lanes, node: UOp) -> None:
         run.held = False
 
 
+def _load(run: _Lanes, node: UOp) -> None:
+    param = node.src[0].src[0]
+    if param.op is not Op.LOCAL or not param.arg.private:
+        HANDLERS[Op.LOAD](run, node)
+        return
+    place, _ = elements(run.values[node.src[0]], node.dtype.count)
+    run.values[node] = numeric.load(run.private(param)[np.arange(run.threads).reshape(-1, 1), place], node.dtype)
+
+
 def _store(run: _Lanes, node: UOp) -> None:
     """Of lanes that computed the same, those whose other digits are 0 store to memory."""
     count = node.src[1].dtype.count
@@ -194,6 +209,11 @@ def _store(run: _Lanes, node: UOp) -> None:
     if param.op is Op.PARAM:
         chosen &= _storing(run.program, run.threads)
     stored = np.broadcast_to(numeric.store(value, node.src[1].dtype), shape)
+    if param.op is Op.LOCAL and param.arg.private:
+        if gate is not None:
+            raise CompilerError("a store to registers of a lane has no guard")
+        run.private(param)[np.arange(run.threads).reshape(-1, 1), np.broadcast_to(place, shape)] = stored
+        return
     run.memory(param)[np.broadcast_to(place, shape)[chosen]] = stored[chosen]
 
 
@@ -237,16 +257,30 @@ def _wgmma(run: _Lanes, node: UOp) -> None:
     first, second, warps, buffer, start = node.src[:5]
     arg = node.arg
     at = int(run.values[buffer].reshape(-1)[0])
-    left = _tile(run.memory(first), first.dtype, at, arg.rows, arg.depth, arg.first_across)
+    if arg.registers:
+        left = _of_registers(run, first, second.dtype, arg.depth)
+    else:
+        # What is added to nothing is by factors that stay: only the second one has buffers.
+        left = _tile(run.memory(first), first.dtype, 0 if arg.alone else at, arg.rows, arg.depth, arg.first_across)
     right = _tile(run.memory(second), second.dtype, at, arg.columns, arg.depth, arg.second_across)
     wide = np.float64 if node.dtype.is_float else np.int64
     product = (left.astype(wide) @ right.astype(wide).T).astype(numeric.carried_type(node.dtype.scalar))
     lane = np.arange(run.threads).reshape(-1, 1) % WARP
     register = np.arange(arg.columns // 2)
-    row = 16 * run.values[warps] + lane // 4 + register // 2 % 2 * 8
+    warp = np.arange(run.threads).reshape(-1, 1) // WARP if arg.alone else run.values[warps]
+    row = 16 * warp + lane // 4 + register // 2 % 2 * 8
     column = register // 4 * 8 + 2 * (lane % 4) + register % 2
     own = lanes(run.values[start], node.dtype.count) + product[row, column]
     run.values[node] = own.astype(numeric.carried_type(node.dtype.scalar))
+
+
+def _of_registers(run: _Lanes, array: UOp, narrow: DType, depth: int) -> Array:
+    """Rows of a factor that lanes have in arrays of their own, where those of a product are, rounded for the unit."""
+    own = run.private(array)
+    row, along = np.arange(run.threads // 2).reshape(-1, 1), np.arange(depth).reshape(1, -1)
+    lane = row // 16 * WARP + row % 8 * 4 + along % 8 // 2
+    half = row // 8 % 2
+    return numeric.round_to(own[lane, half * depth + along // 8 * 8 + along % 2], narrow)
 
 
 def _tile(memory: Array, dtype: DType, buffer: int, rows: int, depth: int, across: bool) -> Array:
@@ -310,6 +344,7 @@ def _store_box(run: _Lanes, node: UOp) -> None:
 
 
 _HANDLERS: Final[dict[Op, Callable[[_Lanes, UOp], None]]] = {
+    Op.LOAD: _load,
     Op.STORE: _store,
     Op.PASS_ON: _pass_on,
     Op.WAIT: _wait,

@@ -117,7 +117,7 @@ class Run:
             operands = [self.values[s] for s in node.src]
             self.values[node] = numeric.apply(node.op, node.dtype, operands, node.src[0].dtype)
             return
-        handler = _HANDLERS.get(node.op)
+        handler = HANDLERS.get(node.op)
         if handler is None:
             raise CompilerError(f"{node.op.name} does not occur in a linear program")
         handler(self, node)
@@ -204,7 +204,7 @@ def _nothing(run: Run, node: UOp) -> None:
     pass
 
 
-_HANDLERS: Final[dict[Op, Callable[[Run, UOp], None]]] = {
+HANDLERS: Final[dict[Op, Callable[[Run, UOp], None]]] = {
     Op.CONST: _const,
     Op.VARIABLE: _given,
     Op.SPECIAL: _given,

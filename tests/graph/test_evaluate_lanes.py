@@ -150,6 +150,28 @@ def test_a_setting_has_the_python_device_run_what_lanes_would(setting: str) -> N
         np.testing.assert_allclose(value(), wanted, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize(
+    ("queries", "keys", "features", "causal"),
+    [(128, 128, 64, True), *[pytest.param(*each, marks=pytest.mark.slow) for each in
+     ((200, 200, 64, True), (130, 300, 128, False), (256, 256, 128, True))]],
+)  # fmt: skip
+def test_attention_is_one_program_of_lanes(queries: int, keys: int, features: int, causal: bool) -> None:
+    shapes = ((1, 2, queries, features), (1, 2, keys, features), (1, 2, keys, features))
+    arrays = [RNG.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+    def value() -> tuple[np.ndarray, int]:
+        q, k, v = (Tensor(x, device="PYTHON").cast(dtypes.bfloat16).realize() for x in arrays)
+        mixed = q.scaled_dot_product_attention(k, v, is_causal=causal)
+        calls = mixed.schedule().calls
+        return mixed.cast(dtypes.float32).numpy(), len(calls)
+
+    wanted, _ = value()
+    with scope(TC="emulate"):
+        found, count = value()
+    assert count == 1
+    np.testing.assert_allclose(found, wanted, rtol=2e-2, atol=2e-2)
+
+
 def test_units_can_be_turned_off() -> None:
     a, b = (Tensor.empty(512, 512, device="NULL:sm_90", dtype=dtypes.bfloat16) for _ in range(2))
     found = []
