@@ -13,12 +13,14 @@ whose users are cells like them, the reductions of its softmax, or products that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
+from gradlet.graph.node import UOp
 from gradlet.ops.op import Op
-from gradlet.schedule.cells import Cell
+from gradlet.schedule.cells import Atoms, Cell
 from gradlet.schedule.exchange import LARGE
 from gradlet.target.rotation import feeding_blocks
 
@@ -41,19 +43,19 @@ class Feeding(NamedTuple):
     kernels: list[list[Cell]]
 
 
-def feeding(search: Search, chain: Sequence[Cell], first: Cell, key: int) -> Feeding | None:
+def feeding(search: Search, chain: Sequence[Cell], first: Cell, keys: Atoms) -> Feeding | None:
     """What else the scores of an attention feed; None if something must have them in memory.
 
     Args:
         search: the search over kernels.
         chain: the cells from the product of the scores to the one of the weights.
         first: the product of the scores.
-        key: the loop along which the softmax goes.
+        keys: the loops along which the softmax goes.
     """
     pairs = first.kept
     inside = {c.number for c in chain}
     wide = {c.number for c in chain if c.kept == pairs}
-    fed: dict[int, int] = {}  # a product and the loop that it sums along
+    fed: dict[int, Atoms] = {}  # a product and the loops that it sums along
     pending = sorted(wide)
     while pending:
         cell = search.cells[pending.pop()]
@@ -79,7 +81,7 @@ def feeding(search: Search, chain: Sequence[Cell], first: Cell, key: int) -> Fee
                 pending.append(number)
     # Each factor of pairs may have been met before its product was: only one of the two is.
     kernels: list[list[Cell]] = []
-    for along in sorted(set(fed.values())):
+    for along in sorted(set(fed.values()), key=sorted):
         products = [search.cells[n] for n in sorted(fed) if fed[n] == along]
         if any(_summed(search, p, pairs, wide) != along for p in products):
             return None
@@ -87,8 +89,55 @@ def feeding(search: Search, chain: Sequence[Cell], first: Cell, key: int) -> Fee
         if not _fits(search, cells, products, pairs, along):
             return None
         kernels.append(cells)
-    rows = first.loops[key] >= LARGE * max([first.loops[a] for a in first.running - first.kept], default=1)
-    return Feeding(frozenset(wide), kernels) if kernels and rows else None
+    large = size_of(first, keys) >= LARGE * size_of(first, first.running - first.kept)
+    return Feeding(frozenset(wide), kernels) if kernels and large else None
+
+
+def size_of(cell: Cell, atoms: Atoms) -> int:
+    """Iterations of some of a cell's loops."""
+    return prod([cell.loops[a] for a in atoms])
+
+
+def is_one_loop(search: Search, cells: Sequence[Cell], atoms: Atoms) -> bool:
+    """Whether loops of some cells run as one: they follow one another, in one order, in all that has them.
+
+    A layout that cuts an axis in strips cuts it for everything that it belongs to, also where memory is in one piece.
+    """
+    if len(atoms) < 2:
+        return bool(atoms)
+    inside = {c.root for c in cells}
+    sizes = {a: size for c in cells for a, size in c.loops.items()}
+    nodes = [c.root for c in cells if c.reduce is not None]
+    nodes += [r.source for c in cells for r in c.reads if r.source not in inside]
+    lists = [search.steps.axes.loops(node) for node in nodes]
+    lists = [loops for loops in lists if any(a in atoms for a, _ in loops)]
+    order = next((own for loops in lists if len(own := [a for a, _ in loops if a in atoms]) == len(atoms)), [])
+    return bool(order) and all(_has_in_order(loops, order, sizes) for loops in lists)
+
+
+def _has_in_order(loops: Sequence[tuple[int, int]], order: Sequence[int], sizes: Mapping[int, int]) -> bool:
+    """Whether a node has some loops one after another; `sizes`: of the loops that run.
+
+    A loop that does not run, because it could not be united with the one that does, stands for one of its size.
+    """
+    found = [place - order.index(a) for place, (a, _) in enumerate(loops) if a in order]
+    begin = found[0]
+    if begin < 0 or any(place != begin for place in found) or begin + len(order) > len(loops):
+        return False
+    there = loops[begin : begin + len(order)]
+    return all(a == b or (a not in sizes and size == sizes[b]) for (a, size), b in zip(there, order, strict=True))
+
+
+def longest_loop(search: Search, cells: Sequence[Cell], node: UOp, free: Atoms) -> int:
+    """The longest loop over an axis of a node, of those whose atoms are free."""
+    sizes = [1]
+    for axis in search.steps.axes.dims(node):
+        own = [(a, size) for a, size in axis if a in free]
+        if own and is_one_loop(search, cells, frozenset([a for a, _ in own])):
+            sizes.append(prod([size for _, size in own]))
+        else:
+            sizes += [size for _, size in own]
+    return max(sizes)
 
 
 def is_tied(search: Search, cell: Cell) -> bool:
@@ -101,7 +150,7 @@ def is_tied(search: Search, cell: Cell) -> bool:
 def _is_pointwise(cell: Cell) -> bool:
     """Whether a cell is an element-wise function, of one product of two factors at most."""
     reduce = cell.reduce
-    return reduce is None or (cell.contraction and _is_product(cell) and len(cell.running - cell.kept) == 1)
+    return reduce is None or (cell.contraction and _is_product(cell) and bool(cell.running - cell.kept))
 
 
 def _is_product(cell: Cell) -> bool:
@@ -115,15 +164,14 @@ def _made_of(search: Search, cell: Cell) -> list[int]:
     return [search.home[r.source] for r in cell.reads if r.source in search.home]
 
 
-def _summed(search: Search, cell: Cell, pairs: frozenset[int], wide: set[int]) -> int | None:
-    """The loop of pairs that a product of a factor of pairs and another one sums along, if it is one."""
+def _summed(search: Search, cell: Cell, pairs: Atoms, wide: set[int]) -> Atoms | None:
+    """The loops of pairs that a product of a factor of pairs and another one sums along, if it is one."""
     missing, columns = pairs - cell.kept, cell.kept - pairs
-    if not cell.contraction or not _is_product(cell) or len(missing) != 1 or len(columns) != 1:
+    if not cell.contraction or not _is_product(cell) or not missing or not columns:
         return None
     if is_tied(search, cell) or sum(n in wide for n in _made_of(search, cell)) != 1:
         return None
-    (along,) = missing
-    return along
+    return missing
 
 
 def _needed(search: Search, products: Sequence[Cell], wide: set[int]) -> list[Cell]:
@@ -137,27 +185,29 @@ def _needed(search: Search, products: Sequence[Cell], wide: set[int]) -> list[Ce
     return [search.cells[n] for n in sorted(found)]
 
 
-def _fits(
-    search: Search, cells: Sequence[Cell], products: Sequence[Cell], pairs: frozenset[int], along: int
-) -> bool:  # fmt: skip
+def _fits(search: Search, cells: Sequence[Cell], products: Sequence[Cell], pairs: Atoms, along: Atoms) -> bool:
     """Whether blocks of rows and of the loop along are near enough, and all run on one device."""
     devices = {search.steps.devices[c.root] for c in cells}
     if len(devices) != 1 or len(products) > MOST_TOGETHER:
         return False
     inner = [c for c in cells if c.contraction and c not in products]
-    depths = [c.loops[a] for c in inner for a in c.running - c.kept]
-    columns = [p.loops[a] for p in products for a in p.kept - pairs]
-    size = inner[0].loops[along]
-    rows = max([inner[0].loops[a] for a in pairs - {along} - _shared(inner, along)], default=1)
-    return feeding_blocks(search.target_of(devices.pop()), rows, size, columns, depths) is not None
+    axes = [along, *[c.running - c.kept for c in inner], *[p.kept - pairs for p in products]]
+    if not inner or not all(is_one_loop(search, cells, atoms) for atoms in axes):
+        return False
+    depths = [size_of(c, c.running - c.kept) for c in inner]
+    columns = [size_of(p, p.kept - pairs) for p in products]
+    free = pairs - along - _shared(inner, along)
+    rows = longest_loop(search, cells, inner[0].root, free)
+    target = search.target_of(devices.pop())
+    return feeding_blocks(target, rows, size_of(inner[0], along), columns, depths) is not None
 
 
-def _shared(inner: Sequence[Cell], along: int) -> frozenset[int]:
+def _shared(inner: Sequence[Cell], along: Atoms) -> Atoms:
     """The loops of factors of the inner products that go by with the loop along: batches, not rows."""
-    found: frozenset[int] = frozenset()
+    found: Atoms = frozenset()
     for cell in inner:
         depth = cell.running - cell.kept
         for read in cell.reads:
-            if along in read.atoms and read.atoms & depth:
-                found |= read.atoms - depth - {along}
+            if along & read.atoms and read.atoms & depth:
+                found |= read.atoms - depth - along
     return found

@@ -72,7 +72,7 @@ def _keep_bases_whole(node: UOp, context: Context) -> UOp:
 def _exchange_sums(node: UOp, context: Context) -> UOp:
     if STRICT_FLOAT.value:  # it would change the order of sums
         return node
-    return exchange_sums(node)
+    return exchange_sums(node, context.target_of, context.default_device)
 
 
 def _pull_sums(node: UOp, context: Context) -> UOp:

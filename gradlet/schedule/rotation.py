@@ -23,7 +23,8 @@ from gradlet.graph.node import UOp
 from gradlet.ops.op import ELEMENTWISE, MOVEMENT, Op
 from gradlet.schedule.boxed import come_as_boxes
 from gradlet.schedule.cells import Cell
-from gradlet.schedule.feeding import Feeding, feeding, is_tied
+from gradlet.schedule.exchange import LARGE
+from gradlet.schedule.feeding import Feeding, feeding, is_one_loop, is_tied, longest_loop, size_of
 from gradlet.target.rotation import blocks, unit_blocks
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _between(search: Search, last: Cell) -> Chain | None:
     reduce, steps = last.reduce, search.steps
     assert reduce is not None
     summed = last.running - last.kept
-    if reduce.arg.op is not Op.ADD or reduce.src[0].op is not Op.MUL or len(reduce.arg.axes) != 1 or len(summed) != 1:
+    if reduce.arg.op is not Op.ADD or reduce.src[0].op is not Op.MUL or len(reduce.arg.axes) != 1 or not summed:
         return None
     if reduce.arg.limited or reduce.dtype is not dtypes.float32:
         return None
@@ -97,24 +98,33 @@ def _between(search: Search, last: Cell) -> Chain | None:
             return None
         rows = frozenset([a for a, _ in steps.axes.loops(total)])
         keys, columns, depth = first.kept - rows, last.kept - rows, first.running - first.kept
-        if not rows <= first.kept or not rows <= last.kept or {len(keys), len(columns), len(depth)} != {1}:
+        if not rows <= first.kept or not rows <= last.kept:
+            return None
+        axes = (keys, columns, depth)
+        if not all(is_one_loop(search, cells, atoms) for atoms in axes):
+            return None
+        # Strips of a layout are copied anyway: few scores are made block by block beside that as well as any other way.
+        if any(len(atoms) > 1 for atoms in axes) and size_of(first, keys) < LARGE * size_of(first, depth):
             return None
         made = {c.root for c in cells}
         shared = [r.atoms for r in first.reads if r.atoms & keys and r.atoms & depth]
         shared += [r.atoms for r in last.reads if r.atoms & summed and r.source not in made]
-        longest = max([first.loops[a] for a in rows.difference(*shared)], default=1)
-        (key,), (column,), (deep,) = keys, columns, depth
         fed: Feeding | None = NOTHING_FED
         if not all(_is_free(search, c, cells) for c in cells):
-            fed = feeding(search, cells, first, key) if all(_is_own(search, c, cells) for c in cells) else None
+            fed = feeding(search, cells, first, keys) if all(_is_own(search, c, cells) for c in cells) else None
         target = search.target_of(steps.devices[last.root])
-        sizes = (longest, first.loops[key], last.loops[column], first.loops[deep])
+        sizes = (size_of(first, keys), size_of(last, columns), size_of(first, depth))
         if target.kind == "gpu":
+            if any(len(atoms) != 1 for atoms in axes):
+                return None
+            (column,) = columns
+            longest = max([first.loops[a] for a in rows.difference(*shared)], default=1)
             values = next(s for s in reduce.src[0].src if s is not side)
-            fits = unit_blocks(target, *sizes) is not None and fed is NOTHING_FED
+            fits = unit_blocks(target, longest, *sizes) is not None and fed is NOTHING_FED
             fits = fits and _is_brought(search, first.reduce, values, column, cells)
         else:
-            fits = blocks(target, *sizes) is not None
+            longest = longest_loop(search, cells, total, rows.difference(*shared))
+            fits = blocks(target, longest, *sizes) is not None
         return Chain(cells, fed) if fits and fed is not None else None
     return None
 

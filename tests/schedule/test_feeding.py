@@ -102,6 +102,65 @@ def test_every_layer_of_a_model_has_its_own() -> None:
     assert largest(plan) < 2 * LENGTH * LENGTH
 
 
+def turned(x: Tensor, heads: int, cos: Tensor, sin: Tensor) -> Tensor:
+    """Halves of each head turned by rotary places, heads as the second axis."""
+    batch, places, width = x.shape
+    x = x.reshape(batch, places, heads, 2, width // heads // 2)
+    a, b = x[:, :, :, 0], x[:, :, :, 1]
+    return (a * cos - b * sin).cat(a * sin + b * cos, dim=-1).transpose(1, 2)
+
+
+def layer(x: Tensor, weights: list[Tensor], turns: tuple[Tensor, Tensor], heads: int, groups: int) -> Tensor:
+    """Attention of a LLaMA: rotary places, keys and values for some heads each, projections before and after."""
+    batch, places, width = x.shape
+    q, k, v = (x @ w for w in weights[:3])
+    queries = turned(q, heads, *turns).reshape(batch, groups, heads // groups, places, width // heads)
+    keys = turned(k, groups, *turns).unsqueeze(2)
+    values = v.reshape(batch, places, groups, width // heads).transpose(1, 2).unsqueeze(2)
+    scores = queries @ keys.transpose(-1, -2) * (width // heads) ** -0.5
+    hidden = Tensor.arange(places, device=x.device).reshape(1, places) > Tensor.arange(places, device=x.device).reshape(
+        places, 1
+    )
+    mixed = hidden.where(-float("inf"), scores).softmax(-1) @ values
+    return x + mixed.permute(0, 3, 1, 2, 4).reshape(batch, places, width) @ weights[3]
+
+
+@pytest.mark.parametrize("groups", [8, 2])
+def test_layouts_in_strips_and_rotary_places_are_in_nobodys_way(groups: int) -> None:
+    places, width = 512, 256
+    x, turns = empty(1, places, width), (empty(places, 1, 16), empty(places, 1, 16))
+    weights = [empty(width, n) for n in (width, 32 * groups, 32 * groups, width)]
+    loss = layer(layer(x, weights, turns, 8, groups), weights, turns, 8, groups).sum()
+    slopes = loss.gradient(*weights)
+    with scope(SCHEDULE_CACHE=0):
+        plan = loss.schedule(*slopes)
+    assert kinds(plan).count(OptKind.FEED) == 4 and kinds(plan).count(OptKind.ROTATE) == 2
+    assert largest(plan) < 2 * places * places
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("groups", [4, 2])
+def test_gradients_of_such_a_layer(groups: int) -> None:
+    rng = np.random.default_rng(groups)
+    places, width = 300, 128
+    shapes = [(1, places, width), (places, 1, 16), (places, 1, 16)]
+    shapes += [(width, n) for n in (width, 32 * groups, 32 * groups, width)]
+    arrays = [rng.standard_normal(s).astype(np.float32) / (12 if len(s) == 2 else 1) for s in shapes]
+
+    def gradients() -> list[Array]:
+        x, cos, sin, *weights = (Tensor(a) for a in arrays)
+        loss = (layer(x, weights, (cos, sin), 4, groups) ** 2).sum()
+        found = loss.gradient(x, *weights)
+        found[0].realize(*found[1:])
+        return [t.numpy() for t in found]
+
+    made = gradients()
+    with Context(STRICT_FLOAT=1, SCHEDULE_CACHE=0):
+        plain = gradients()
+    for mine, other in zip(made, plain, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4 * np.abs(other).max())
+
+
 def test_weights_that_somebody_needs_are_stored_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, v, g = (empty(HEADS, LENGTH, WIDTH) for _ in range(4))
     weights = (q @ k.transpose(-1, -2)).softmax(-1)
