@@ -130,7 +130,8 @@ def test_sum_over_many_pixels_is_made_in_parts() -> None:
     (gradient,) = x.conv2d(w).gradient(w, gradient=g)
     assert len(copies(gradient)) == 1
     (product,) = contractions(gradient)
-    assert product.src[0].src[0].src[0].arg.size == 8 * 16 * 4 * 3 * 3
+    parts, rest = divmod(product.src[0].src[0].src[0].arg.size, 16 * 4 * 3 * 3)
+    assert parts > 1 and rest == 0  # how many, the lanes and the second cache of this machine say
 
 
 def contractions(result: Tensor) -> Iterator[UOp]:
