@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +14,7 @@ import pytest
 from gradlet import Tensor, dtypes
 from gradlet.codegen.pipeline import lower
 from gradlet.ops.opt import OptKind
+from gradlet.render import cuda
 from gradlet.target.target import SM_90
 from tests.device.cuda import emulate
 
@@ -142,3 +146,17 @@ def test_values_that_are_hidden_do_not_matter() -> None:
     found = tensors[0].scaled_dot_product_attention(*tensors[1:]).cast(dtypes.float32).numpy()
     np.testing.assert_allclose(found[:, 0], reference(q, k, v, None, False)[:, 0], rtol=2.0**-7, atol=2.0**-7)
     assert np.isnan(found[:, 1]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("depth, columns", [(64, 64), (64, 128), (128, 64), (128, 128)])
+def test_registers_hold_all_of_it_and_units_run_on(depth: int, columns: int, causal: bool, tmp_path: Path) -> None:
+    q, k, v = (Tensor.empty(2, 1000, n, dtype="bfloat16", device="NULL:sm_90") for n in (depth, depth, columns))
+    (call,) = q.scaled_dot_product_attention(k, v, is_causal=causal).schedule().calls
+    (tmp_path / "kernel.cu").write_text(cuda.render(lower(call.ast, SM_90), SM_90))
+    command = ["nvcc", "-cubin", "-arch=sm_90a", "--fmad=false", "-std=c++17", "-w", "-Xptxas", "-v", "kernel.cu"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stderr
+    assert "0 bytes spill stores, 0 bytes spill loads" in said and "0 bytes stack frame" in said
+    assert "(C75" not in said  # units that wait for each other

@@ -191,6 +191,13 @@ def test_nvrtc_compiles_every_type() -> None:
             assert compile_cuda(cuda.render(program, SM_90), program.name, "sm_90a").startswith(b"\x7fELF")
 
 
+def test_nvrtc_compiles_attention() -> None:
+    _nvrtc()
+    q, k, v = (Tensor.empty(2, 256, 64, dtype="bfloat16", device="NULL:sm_90") for _ in range(3))
+    program = lower(q.scaled_dot_product_attention(k, v, is_causal=True).schedule().calls[-1].ast, SM_90)
+    assert compile_cuda(cuda.render(program, SM_90), program.name, "sm_90a").startswith(b"\x7fELF")
+
+
 def test_gpus_have_the_units_of_their_capability() -> None:
     for target in (SM_80, SM_86, SM_89, SM_90):
         assert units_of(int(target.name[3]), int(target.name[4])) == target.matrix_units
