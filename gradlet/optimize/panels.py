@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op
 from gradlet.ops.opt import Opt, OptKind, PrefetchDetail, StageDetail, Tail
+from gradlet.optimize.actions.language import apply
 from gradlet.optimize.analysis import Access, KernelFacts, range_size, size_bound
 from gradlet.optimize.plan import BLOCKS, PANELS, Part, Plan
 from gradlet.optimize.tileshape import Need, choose_tile
@@ -239,6 +240,8 @@ def _copy(plan: Plan, found: Product, along: UOp, level: Part) -> list[int]:
     panels = Part(found.columns, PANELS)
     order = [*([panels] if plan.has(panels) else []), Part(along), Part(found.columns)]
     numbers = plan.stage(level, detail, order)
+    if len(loads) > 1:
+        _name_again(plan, slot)
     if found.transposed:
         return numbers[-2:]
     if len(order) == 3:
@@ -247,6 +250,18 @@ def _copy(plan: Plan, found: Product, along: UOp, level: Part) -> list[int]:
         numbers = [numbers[1], numbers[0], numbers[2]]
     plan.opts.append(Opt(OptKind.PREFETCH, numbers[0], AHEAD, detail=PrefetchDetail(slot)))
     return [numbers[0], numbers[-1]]
+
+
+def _name_again(plan: Plan, slot: int) -> None:
+    """Both factors lie in one memory: which load is copied goes by the order that they have after the opts before."""
+    at = max(i for i, opt in enumerate(plan.opts) if opt.kind is OptKind.STAGE)
+    detail = plan.opts[at].detail
+    assert isinstance(detail, StageDetail)
+    facts = KernelFacts(apply(plan.facts.sink, plan.opts[:at], plan.target))
+    loads = [a for a in facts.accesses if not a.is_store and a.slot == slot]
+    found = [i for i, a in enumerate(loads) if {r.arg.number for r in a.ranges}.issuperset(detail.order)]
+    if found and detail.which not in found:
+        plan.opts[at] = plan.opts[at]._replace(detail=detail._replace(which=found[0]))
 
 
 def _copy_vectors(plan: Plan, found: Product, copy: list[int], lanes: int, vectors: int) -> None:

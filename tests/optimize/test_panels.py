@@ -10,9 +10,11 @@ import pytest
 from gradlet import Tensor
 from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
+from gradlet.graph.text import from_text
 from gradlet.ops.op import Op
 from gradlet.ops.opt import Opt, OptKind, Tail
 from gradlet.optimize import heuristic
+from gradlet.optimize.actions.language import apply
 from gradlet.target.target import AVX2, AVX512, NEON, SSE, Target
 from tests.codegen import kernels
 from tests.codegen.check import check_linear
@@ -225,3 +227,63 @@ def test_sums_keep_their_order_where_that_is_asked_for() -> None:
         opts = opts_of(kernel, SSE)
         assert of_kind(opts, OptKind.STAGE) and not of_kind(opts, OptKind.GROUP)
         check_linear(kernel, SSE)
+
+
+BOTH_IN_ONE_MEMORY = """
+%0 = PARAM float32 [slot=0, size=31250]
+%1 = CONST index [125]
+%2 = RANGE index (%1) [number=1, kind=LOOP]
+%3 = CONST index [250]
+%4 = MUL index (%2, %3)
+%5 = RANGE index (%3) [number=2, kind=LOOP]
+%6 = ADD index (%4, %5)
+%7 = INDEX float32 (%0, %6)
+%8 = PARAM bool [slot=1, size=62500]
+%9 = CONST index [24]
+%10 = RANGE index (%9) [number=0, kind=PARALLEL]
+%11 = CONST index [2]
+%12 = MOD index (%10, %11)
+%13 = CONST index [31250]
+%14 = MUL index (%12, %13)
+%15 = ADD index (%14, %4)
+%16 = ADD index (%15, %5)
+%17 = INDEX bool (%8, %16)
+%18 = LOAD bool (%17)
+%19 = PARAM float32 [slot=2, size=576000]
+%20 = IDIV index (%10, %11)
+%21 = CONST index [64]
+%22 = MUL index (%20, %21)
+%26 = CONST index [2304]
+%29 = RANGE index (%21) [number=3, kind=REDUCE]
+%33 = MUL index (%5, %26)
+%34 = ADD index (%22, %33)
+%35 = ADD index (%34, %29)
+%36 = CONST index [768]
+%37 = ADD index (%35, %36)
+%38 = INDEX float32 (%19, %37)
+%39 = LOAD float32 (%38)
+%23 = CONST index [288000]
+%24 = MUL index (%12, %23)
+%25 = ADD index (%22, %24)
+%27 = MUL index (%2, %26)
+%28 = ADD index (%25, %27)
+%30 = ADD index (%28, %29)
+%31 = INDEX float32 (%19, %30)
+%32 = LOAD float32 (%31)
+%40 = MUL float32 (%32, %39)
+%41 = REDUCE float32 (%40, %29) [op=ADD]
+%42 = CONST float32 [0.125]
+%43 = MUL float32 (%41, %42)
+%44 = CONST float32 [-inf]
+%45 = WHERE float32 (%18, %43, %44)
+%46 = STORE void (%7, %45)
+%47 = SINK void (%46) [name='r_24_125_250_64', opts=None]
+"""
+
+
+def test_factors_may_lie_in_one_memory() -> None:
+    """Queries and keys of one projection: splits exchange the order of their loads."""
+    sink = from_text(BOTH_IN_ONE_MEMORY)
+    opts = heuristic.choose(sink, AVX512)
+    assert any(opt.kind is OptKind.STAGE for opt in opts)
+    apply(sink, opts, AVX512)
