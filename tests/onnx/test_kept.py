@@ -176,18 +176,22 @@ def test_data_that_decided_something(tmp_path: Path) -> None:
 
 
 def test_numbers_of_inputs_that_decide(tmp_path: Path, loads: list[int]) -> None:
-    # A factor that no other test has: code that this process has already is not written to this folder.
-    factor = np.float32(-0.8125)
-    nodes = [helper.make_node("Reshape", ["x", "s"], ["h"]), helper.make_node("Mul", ["h", "factor"], ["y"])]
-    path = write(tmp_path / "m.onnx", nodes, {"x": (FLOAT, [6]), "s": (INT64, [2])}, {"y": FLOAT}, {"factor": factor})
-    x = np.arange(6, dtype=np.float32)
+    # A kernel that no other test has: code that this process has already is not written to this folder.
+    nodes = [
+        helper.make_node("Reshape", ["x", "s"], ["h"]),
+        helper.make_node("Mul", ["h", "h"], ["squared"]),
+        helper.make_node("Sub", ["squared", "h"], ["y"]),
+    ]
+    path = write(tmp_path / "m.onnx", nodes, {"x": (FLOAT, [78]), "s": (INT64, [2])}, {"y": FLOAT}, {})
+    x = np.arange(78, dtype=np.float32)
+    expected = x * x - x
     for again in range(2):
         runner = OnnxRunner(path)
-        for shape in ([2, 3], [3, 2], [2, 3], [3, 2], [6, 1], [6, 1]):
-            np.testing.assert_array_equal(runner(x=x, s=np.array(shape))["y"].numpy(), (x * factor).reshape(shape))
+        for shape in ([2, 39], [39, 2], [2, 39], [39, 2], [78, 1], [78, 1]):
+            np.testing.assert_array_equal(runner(x=x, s=np.array(shape))["y"].numpy(), expected.reshape(shape))
         assert again == 0 or len(loads) == 1
-        turned = runner(s=np.array([3, 2]), x=x + 1)["y"].numpy()
-        np.testing.assert_array_equal(turned, ((x + 1) * factor).reshape(3, 2))
+        backwards = runner(s=np.array([39, 2]), x=-x)["y"].numpy()
+        np.testing.assert_array_equal(backwards, (x * x + x).reshape(39, 2))
 
 
 def test_results_that_are_inputs_weights_or_one_tensor(tmp_path: Path) -> None:
