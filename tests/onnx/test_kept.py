@@ -19,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from gradlet import Tensor
 from gradlet.base import settings
 from gradlet.base.errors import ArgumentError, FileFormatError
+from gradlet.engine import compile as compilation
 from gradlet.onnx import runner as runners
 from gradlet.onnx.outline import LARGE, outline
 from gradlet.onnx.runner import OnnxRunner
@@ -31,7 +32,10 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    path = _folders.setdefault("one", tmp_path_factory.mktemp("captures"))  # kernels are not written twice
+    if "one" not in _folders:
+        _folders["one"] = tmp_path_factory.mktemp("captures")  # kernels are not written twice
+        compilation._kernels.clear()  # nor those that other tests had compiled before
+    path = _folders["one"]
     with settings.scope(CACHEDIR=str(path), CACHE=True):
         yield path
 
