@@ -77,9 +77,9 @@ def test_every_test_folder_mirrors_a_package_folder() -> None:
 def test_kernels_are_generated() -> None:
     """Nobody wrote one as text, or calls a library's: code of GPUs is printed by the renderer, from graphs."""
     gpu = ("__global__", "threadIdx", "wgmma.", "mma.sync", "cp.async", "asm volatile", "__syncthreads")
-    renderer = ["gradlet/render/cuda.py", "gradlet/render/cudaunits.py"]
+    renderer = [f"gradlet/render/{name}.py" for name in ("cuda", "cudaproducts", "cudaunits")]
     assert [n for n, p in zip(RELATIVE, MODULES, strict=True) if uses(p, *gpu)] == renderer
-    assert "__global__" not in (ROOT / renderer[1]).read_text()
+    assert not any("__global__" in (ROOT / name).read_text() for name in renderer[1:])
     printed = (ROOT / "gradlet/render/cuda.py").read_text()
     assert printed.count("__global__") == 1, "one header for all kernels"
     libraries = ("cublas", "cudnn", "cutlass", "cblas_", "libmkl", "onednn", "dnnl")
