@@ -5,7 +5,7 @@ A block of queries stays with its weighted values near the core while blocks of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from gradlet.target.target import Target
@@ -41,12 +41,21 @@ def blocks(target: Target, rows: int, keys: int, columns: int, depth: int) -> Bl
     lanes = target.vector_bits // (8 * FLOAT)
     if target.kind != "cpu" or lanes < 2 or min(rows, keys) < max(FEWEST, 2 * lanes) or columns % lanes:
         return None
+
+    def fits(r: int, k: int) -> bool:
+        nbytes = FLOAT * (r * (depth + columns + 2 * k + 5) + k * (depth + columns))
+        return nbytes <= target.scratch_bytes and (FLOAT * r * k <= target.l1_bytes // 2 or k <= FEWEST)
+
+    return _cheapest(rows, keys, 2 * lanes, fits)
+
+
+def _cheapest(rows: int, keys: int, step: int, fits: Callable[[int, int], bool]) -> Blocks | None:
+    """Of the blocks that fit, those that compute least twice and end least often."""
     best: Blocks | None = None
     lowest = 0.0
-    for r in range(2 * lanes, min(MOST_ROWS, rows) + 1, 2 * lanes):
+    for r in range(step, min(MOST_ROWS, rows) + 1, step):
         for k in _lengths(keys):
-            nbytes = FLOAT * (r * (depth + columns + 2 * k + 5) + k * (depth + columns))
-            if nbytes > target.scratch_bytes or (FLOAT * r * k > target.l1_bytes // 2 and k > FEWEST):
+            if not fits(r, k):
                 continue
             computed = -(-rows // r) * r / rows * -(-keys // k) * k / keys
             cost = computed * (1 + END / k) * (1 + END / r) * (1 if keys % k == 0 else 1 + OVERLAP)
@@ -78,19 +87,13 @@ def feeding_blocks(
         return None
     if any(c % lanes for c in columns):
         return None
-    best: Blocks | None = None
-    lowest = 0.0
-    tiles = len(columns) + len(depths)
-    for r in range(2 * lanes, min(MOST_ROWS, rows) + 1, 2 * lanes):
-        for k in _lengths(keys):
-            nbytes = FLOAT * (r * (sum(depths) + sum(columns) + tiles * k) + k * (sum(depths) + sum(columns)))
-            if nbytes > target.scratch_bytes or (tiles * FLOAT * r * k > target.l1_bytes and k > FEWEST):
-                continue
-            computed = -(-rows // r) * r / rows * -(-keys // k) * k / keys
-            cost = computed * (1 + END / k) * (1 + END / r) * (1 if keys % k == 0 else 1 + OVERLAP)
-            if best is None or cost < lowest - 1e-9:
-                best, lowest = Blocks(r, k), cost
-    return best
+    tiles, widths = len(columns) + len(depths), sum(depths) + sum(columns)
+
+    def fits(r: int, k: int) -> bool:
+        nbytes = FLOAT * (r * (widths + tiles * k) + k * widths)
+        return nbytes <= target.scratch_bytes and (tiles * FLOAT * r * k <= target.l1_bytes or k <= FEWEST)
+
+    return _cheapest(rows, keys, 2 * lanes, fits)
 
 
 def has_register_factors(target: Target) -> bool:

@@ -12,16 +12,16 @@ left out. With `SHIFT` the last block overlaps the one before, and does not see 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from gradlet.base.dtype import DType, dtypes
+from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AxisKind, LocalArg, Op, ReduceArg
+from gradlet.ops.op import AxisKind, Op
 from gradlet.ops.opt import FeedDetail, Opt, Tail
+from gradlet.optimize.actions.near import NearArrays
 from gradlet.optimize.actions.refusal import refusal
-from gradlet.optimize.actions.stage import check_room, next_local
-from gradlet.optimize.analysis import KernelFacts, affine, make_after, make_range, range_size
+from gradlet.optimize.actions.stage import check_room
+from gradlet.optimize.analysis import KernelFacts, affine, make_range, range_size
 from gradlet.optimize.feeds import Fed, Feeds, Inner, find_feeds, is_apart, seen_bounds
 from gradlet.target.target import Target
 
@@ -112,17 +112,16 @@ def feed(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     return _Feeding(facts, feeds, row, opt, target).run()
 
 
-class _Feeding:
+class _Feeding(NearArrays):
     """Builds the kernel."""
 
     def __init__(self, facts: KernelFacts, feeds: Feeds, row: UOp, opt: Opt, target: Target) -> None:
         assert isinstance(opt.detail, FeedDetail)
-        self.facts, self.feeds, self.row, self.amount = facts, feeds, row, opt.amount
+        super().__init__(facts, feeds.sums[0].node.dtype)
+        self.feeds, self.row, self.amount = feeds, row, opt.amount
         self.rows, self.size = range_size(row) or 0, range_size(feeds.along) or 0
         self.pitch = self.rows + opt.detail.pad
         self.numbers = numbers_from(facts.next_number(), feeds)
-        self.dtype = feeds.sums[0].node.dtype
-        self.locals = next_local(facts)
         check_room(facts, opt, target, self._elements() * self.dtype.itemsize)
         self.first, count = self._blocks()
         self.block = UOp.const(INDEX, 0)
@@ -161,7 +160,7 @@ class _Feeding:
             weight = self._load(places, self._weight_place(number, key, row))
             values = self._values(fed, loops, key, column)
             terms = (values, weight) if fed.reverse else (weight, values)
-            added = self._reduce(mk(Op.MUL, self.dtype, terms), key)
+            added = self._reduce(Op.ADD, mk(Op.MUL, self.dtype, terms), key)
             place = row * columns + column + offsets[number]
             stores.append((place, self._before(state, place) + added))
             closed += [row, column]
@@ -211,7 +210,7 @@ class _Feeding:
         near = self._load(copied, depth * self.pitch + row)
         beside = self._beside(inner, loops, key, depth)
         terms = (beside, near) if inner.node.src[0].src[0] is inner.beside else (near, beside)
-        product = self._reduce(mk(Op.MUL, inner.node.dtype, terms), depth)
+        product = self._reduce(Op.ADD, mk(Op.MUL, inner.node.dtype, terms), depth)
         local = self._local(self.pitch * self.amount, product.dtype)
         return self._filled(local, ((key * self.pitch + row, product),), key, row)
 
@@ -261,22 +260,3 @@ class _Feeding:
     def _unseen(self, key: UOp) -> UOp:
         """Whether the block before has not seen a place: the last block begins earlier than it would."""
         return (self.block + self.first) * self.amount < self.begin + key + 1
-
-    # nodes
-    def _loop(self, size: int, number: int, kind: AxisKind = AxisKind.LOOP) -> UOp:
-        return make_range(UOp.const(INDEX, size), number, kind)
-
-    def _reduce(self, value: UOp, loop: UOp) -> UOp:
-        return mk(Op.REDUCE, value.dtype, (value, loop), ReduceArg(Op.ADD))
-
-    def _local(self, elements: int, dtype: DType | None = None) -> UOp:
-        self.locals += 1
-        return mk(Op.LOCAL, dtype or self.dtype, (), LocalArg(self.locals - 1, elements))
-
-    def _load(self, array: UOp, place: UOp) -> UOp:
-        return mk(Op.LOAD, array.dtype, (mk(Op.INDEX, array.dtype, (array, place)),))
-
-    def _filled(self, local: UOp, stores: Iterable[tuple[UOp, UOp]], *loops: UOp) -> UOp:
-        """The array once all is stored."""
-        made = [mk(Op.STORE, dtypes.void, (mk(Op.INDEX, local.dtype, (local, at)), value)) for at, value in stores]
-        return make_after(local.dtype, (local, *made, *loops))

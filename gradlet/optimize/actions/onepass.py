@@ -1,22 +1,19 @@
-"""What both ways of ROTATE share: which blocks of keys are seen, what is stored, nodes of loops and arrays."""
+"""What both ways of ROTATE share: which blocks of keys are seen, and what is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from gradlet.base.dtype import DType, dtypes
-from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import AxisKind, LocalArg, Op, ReduceArg
+from gradlet.base.dtype import dtypes
+from gradlet.graph.node import UOp
 from gradlet.ops.opt import Opt
+from gradlet.optimize.actions.near import NearArrays
 from gradlet.optimize.actions.online import LOWEST
-from gradlet.optimize.actions.stage import next_local
-from gradlet.optimize.analysis import KernelFacts, affine, make_after, make_range, range_size
+from gradlet.optimize.analysis import KernelFacts, affine, range_size
 from gradlet.optimize.mixtures import Mixture, bounds_of
 
 INDEX = dtypes.index
 
 
-class OnePass:
+class OnePass(NearArrays):
     """A kernel that goes over blocks of keys once.
 
     Args:
@@ -29,14 +26,13 @@ class OnePass:
 
     def __init__(self, facts: KernelFacts, mixture: Mixture, keys: UOp, inner: tuple[UOp, ...], opt: Opt) -> None:
         assert mixture.score is not None
-        self.facts, self.mixture, self.opt = facts, mixture, opt
+        super().__init__(facts, mixture.total.dtype)
+        self.mixture, self.opt = mixture, opt
         self.keys, self.inner = keys, inner
         self.score = mixture.score
         self.depth = self.score.src[1]
         self.amount = opt.amount
         self.size = range_size(keys) or 0
-        self.dtype = mixture.total.dtype
-        self.locals = next_local(facts)
         self.lowest = LOWEST[self.dtype]
 
     def _stored(self, top: UOp, total: UOp, mixed: UOp) -> UOp:
@@ -72,25 +68,6 @@ class OnePass:
         # One block at least: rows that see nothing have a maximum, too.
         first = first.minimum(UOp.const(INDEX, count - 1))
         return first, (end + first * -1).maximum(UOp.const(INDEX, 1))
-
-    # nodes
-    def _loop(self, size: int, number: int, kind: AxisKind = AxisKind.LOOP) -> UOp:
-        return make_range(UOp.const(INDEX, size), number, kind)
-
-    def _reduce(self, op: Op, value: UOp, *loops: UOp) -> UOp:
-        return mk(Op.REDUCE, value.dtype, (value, *loops), ReduceArg(op))
-
-    def _local(self, elements: int, dtype: DType | None = None, private: bool = False) -> UOp:
-        self.locals += 1
-        return mk(Op.LOCAL, dtype or self.dtype, (), LocalArg(self.locals - 1, elements, private))
-
-    def _load(self, array: UOp, place: UOp) -> UOp:
-        return mk(Op.LOAD, array.dtype, (mk(Op.INDEX, array.dtype, (array, place)),))
-
-    def _filled(self, local: UOp, stores: Iterable[tuple[UOp, UOp]], *loops: UOp) -> UOp:
-        """The array once all is stored."""
-        made = [mk(Op.STORE, dtypes.void, (mk(Op.INDEX, local.dtype, (local, at)), value)) for at, value in stores]
-        return make_after(local.dtype, (local, *made, *loops))
 
     def _finite(self, value: UOp) -> UOp:
         """The nearest finite number; NaN stays."""
