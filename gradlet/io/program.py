@@ -40,7 +40,7 @@ from gradlet.io.archive import Archive, write
 from gradlet.io.exported import exported
 from gradlet.io.files import path_text
 from gradlet.io.manifest import Extent, Launch, Manifest, Value, largest, parse, shape_at
-from gradlet.ops.op import KernelArg, Op, Stage
+from gradlet.ops.op import KernelArg, Op, ShapeArg, Stage
 from gradlet.runtime.buffer import Buffer, bind, buffer_of, new_buffer_node, side_by_side
 from gradlet.runtime.counters import GlobalCounters
 from gradlet.runtime.device import Device, GraphLaunch
@@ -251,6 +251,8 @@ class Program:
         self._graph = self._graph_of(programs, manifest.launches)
         self._random = dict(manifest.random or {})
         self._constants = [v.number for v in manifest.variables]  # where all variables are constants
+        sizes = [(v, largest(v.shape)) for v in manifest.outputs]
+        self._outputs = [(v.buffer, v.dtype, prod(shape), shape) for v, shape in sizes]
         if not is_live:
             self.reset()
         once = self._graph_of(programs, manifest.once)
@@ -401,20 +403,20 @@ class Program:
         Returns:
             The outputs, in order.
         """
-        outputs = {v.buffer: Buffer("CPU", v.dtype, prod(largest(v.shape))) for v in self.manifest.outputs}
+        outputs = [(number, Buffer("CPU", dtype, size), shape) for number, dtype, size, shape in self._outputs]
         graph = self._graph
         with self._lock:
             if graph is not None:
                 for row, address in zip(self.manifest.inputs, addresses, strict=True):
                     if row.buffer >= 0:
                         graph.words[row.buffer] = address
-                for number, buffer in outputs.items():
+                for number, buffer, _ in outputs:
                     graph.words[number] = buffer.address if buffer.nbytes else 0
                 for number, value in enumerate(self._constants, len(self._places)):
                     graph.words[number] = value
                 graph.run()
         GlobalCounters.kernels += self.kernels
-        return [_tensor(outputs[v.buffer], largest(v.shape)) for v in self.manifest.outputs]
+        return [_tensor(buffer, shape) for _, buffer, shape in outputs]
 
     def _run(self, moving: Mapping[int, Buffer], variables: Mapping[str, int]) -> None:
         places = {number: buffer.address if buffer.nbytes else 0 for number, buffer in moving.items()}
@@ -559,7 +561,9 @@ def _array(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> Any:
 
 def _tensor(buffer: Buffer, shape: tuple[int, ...]) -> Tensor:
     node = bind(new_buffer_node("CPU", buffer.dtype, buffer.size), buffer)
-    return Tensor.of_node(node).reshape(*shape)
+    if shape != (buffer.size,):
+        node = mk(Op.RESHAPE, node.dtype, (node,), ShapeArg(shape))
+    return Tensor.of_node(node)
 
 
 def _cut(buffer: Buffer, row: Value, shape: tuple[int, ...]) -> Tensor:

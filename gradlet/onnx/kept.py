@@ -144,7 +144,7 @@ class KeptCalls:
         for name, array in given.items():
             if array.__class__ is not np.ndarray or not array.dtype.isnative:
                 return None
-            found.append((name, array.dtype.name, array.shape))
+            found.append((name, array.dtype, array.shape))
         if self._changes != settings.Setting.changes:
             setting = entry_name("onnx settings", dtypes.default_float.name, dtypes.default_int.name)
             if setting != self._setting:
@@ -238,18 +238,18 @@ class _Replay:
 
     def __init__(self, program: Program, names: Sequence[str], work: tuple[int, int]) -> None:
         self._program, self._names, self._work = program, names, work
+        self._order = [one["output"] for one in program.manifest.result["list"]]
 
     def run(self, given: Mapping[str, Any]) -> list[Tensor]:
         """The outputs for other arrays of the same sort."""
         arrays = []
         for name in self._names:
             array = given[name]
-            fits = array.flags.c_contiguous and array.flags.aligned
-            arrays.append(array if fits else np.array(array, order="C"))
+            flags = array.flags
+            arrays.append(array if flags.c_contiguous and flags.aligned else np.array(array, order="C"))
         outputs = self._program.run_over([a.ctypes.data if a.nbytes else 0 for a in arrays])
         count_work(self._work)
-        structure = self._program.manifest.result["list"]
-        return [outputs[one["output"]] for one in structure]
+        return [outputs[number] for number in self._order]
 
 
 def _is_plain(manifest: Manifest, given: Mapping[str, Any], names: Sequence[str]) -> bool:
