@@ -12,13 +12,15 @@ from gradlet.ops.opt import Opt
 
 # A captured program keeps at most so many bytes of what it computes from weights alone.
 MOST_KEPT: Final = 1 << 30
+# No short form of weights has so few bytes for one of theirs: these say what is the same everywhere.
+SPREAD: Final = 64
 
 
 def is_worth_keeping(made: int, read: int) -> bool:
     """Whether so many bytes, computed from weights of so many, are kept from call to call: a copy in another order is,
-    weights of 8 and 16 bits as float32 are not.
+    and one value that stands for all weights; weights of 8 and 16 bits as float32 are not.
     """
-    return 3 * made <= 4 * read
+    return 3 * made <= 4 * read or made >= SPREAD * read > 0
 
 
 @dataclass(frozen=True)

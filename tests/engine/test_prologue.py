@@ -61,6 +61,8 @@ def test_what_is_not_settled(calls: list[Launch]) -> None:
 def test_much_memory_is_not_kept() -> None:
     assert settled(Launch((1, 2)), fresh={2}, sizes=[0, 96, 128]) == [0]
     assert settled(Launch((1, 2)), fresh={2}, sizes=[0, 96, 129]) == []
+    assert settled(Launch((1, 2)), fresh={2}, sizes=[0, 4, 255]) == []
+    assert settled(Launch((1, 2)), fresh={2}, sizes=[0, 4, 256]) == [0]
     half = MOST_KEPT // 2 + 1
     calls = [Launch((1, 2)), Launch((1, 3)), Launch((1, 4))]
     assert settled(*calls, fresh={2, 3, 4}, sizes=[0, half, half, half, 64]) == [0, 2]
@@ -138,6 +140,21 @@ def test_weights_are_laid_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     before = GlobalCounters.kernels
     function(image())
     assert GlobalCounters.kernels - before == len(rest)
+
+
+def test_one_value_that_stands_for_a_weight_is_spread_and_laid_out_once() -> None:
+    one = Tensor([0.25]).realize()
+
+    def convolve(x: Tensor) -> Tensor:
+        weight = one.reshape(1, 1, 1, 1).expand(32, 16, 3, 3).contiguous()
+        return x.conv2d(weight, padding=1).realize()
+
+    function = jit(convolve)
+    for seed in range(4):
+        x = image(seed)
+        np.testing.assert_allclose(function(x).numpy(), convolve(x).numpy(), rtol=1e-4, atol=1e-5)
+    program = captured(function)
+    assert {slot for call in program.prologue.rest.calls for slot in call.slots}.isdisjoint(program.prologue.reads)
 
 
 def by_assign(network: Network) -> None:
