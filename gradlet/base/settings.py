@@ -95,7 +95,7 @@ DEV = Setting(
     "default device: CPU, CUDA (CUDA:1, ...), PYTHON or NULL; NULL:TARGET compiles for another target",
     "runtime",
 )
-SPEC = Setting("SPEC", 0, "1 checks the graph between every two passes", allowed=range(2))
+SPEC = Setting("SPEC", 0, "1 checks the graph between every two passes, and what LLVM gets", allowed=range(2))
 NOOPT = Setting("NOOPT", 0, "1 turns the kernel heuristic off: plain loops", "codegen", allowed=range(2))
 OPTS = Setting("OPTS", "", "schedules by hand: `SPLIT(range 1, 16, MASK), PARALLEL(range 0)` for every kernel, or for "
                "some by name, `NAME: ...; NAME: ...`; the heuristic chooses for the others", "codegen")  # fmt: skip

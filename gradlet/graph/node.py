@@ -415,10 +415,12 @@ def _unpickle(rows: list[tuple[Op, DType, tuple[int, ...], Any]]) -> UOp:
 class no_gc:
     """Run a block without Python's cyclic garbage collector.
 
-    Graphs are acyclic and freed by reference counts; the collector would only walk them again and again.
+    Graphs are acyclic and freed by reference counts; the collector would only walk them again and again. What a block
+    leaves behind counts as old where it is much, so that the next look at what is young does not walk all of it.
     """
 
     __slots__ = ("_enabled",)
+    MUCH: Final = 20_000  # objects; the collector looks at those that are young once there are 700
 
     def __enter__(self) -> None:
         self._enabled = gc.isenabled()
@@ -426,4 +428,7 @@ class no_gc:
 
     def __exit__(self, *_: object) -> None:
         if self._enabled:
+            if gc.get_count()[0] > no_gc.MUCH and not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()  # into the oldest generation, whatever was young
             gc.enable()

@@ -49,14 +49,12 @@ def open_ranges(order: Iterable[UOp]) -> dict[UOp, frozenset[UOp]]:
 
     Nodes keep the answer, so a pass pays for the nodes it has made; only a RANGE cannot keep a set that it is in.
     """
-    found: dict[UOp, frozenset[UOp]] = {}
-    for node in order:
-        known = node._open
-        if known is not None:
-            found[node] = known
-            continue
+    # None at first for nodes that are new, which come after their sources.
+    found: dict[UOp, frozenset[UOp]] = {node: node._open for node in order}  # type: ignore[misc]
+    for node in [node for node in found if node._open is None]:
         if node.op is _RANGE:
-            found[node] = frozenset((node,)) | found[node.src[0]]
+            below = found[node.src[0]]
+            found[node] = frozenset((node, *below)) if below else frozenset((node,))
             continue
         ranges = EMPTY
         if node.mask & _RANGE_BIT:

@@ -222,8 +222,8 @@ def _pruned_lately() -> bool:
 
 
 def _place(name: str) -> str:
-    # Two letters of the hash as a folder keep folders small.
-    return f"{_folder_of(settings.CACHEDIR.value, settings.XDG_CACHE_HOME.value)}/{name[:2]}/{name}"
+    # A letter of the hash as a folder keeps folders small; more of them take longer to make than all that is in them.
+    return f"{_folder_of(settings.CACHEDIR.value, settings.XDG_CACHE_HOME.value)}/{name[:1]}/{name}"
 
 
 def _checksum(content: bytes) -> bytes:

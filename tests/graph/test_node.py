@@ -113,6 +113,24 @@ def test_no_gc_restores_what_was(enabled):
         (gc.enable if was else gc.disable)()
 
 
+@pytest.mark.parametrize(("count", "frozen", "old"), [(2, False, True), (0.5, False, False), (2, True, False)])
+def test_much_that_a_block_without_collector_leaves_is_old(count, frozen, old):
+    was = gc.isenabled()
+    gc.enable()
+    gc.collect()
+    try:
+        if frozen:
+            gc.freeze()  # by somebody else, who does not want it undone
+        before = gc.get_freeze_count()
+        with no_gc():
+            left = [[number] for number in range(int(count * no_gc.MUCH))]
+        assert any(one is left[-1] for one in gc.get_objects(generation=2)) is old
+        assert (gc.get_freeze_count() >= before) if frozen else not gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
+        (gc.enable if was else gc.disable)()
+
+
 # constants
 def test_constants_are_told_apart_by_bits_and_type():
     zero, negative = UOp.const(dtypes.float32, 0.0), UOp.const(dtypes.float32, -0.0)

@@ -88,7 +88,7 @@ def test_a_damaged_entry_is_ignored_and_written_anew(cache_folder: Path, damage:
 
 def test_a_folder_where_an_entry_should_be_costs_only_the_entry(cache_folder: Path) -> None:
     name = diskcache.key("x")
-    (cache_folder / name[:2] / name).mkdir(parents=True)
+    (cache_folder / name[:1] / name).mkdir(parents=True)
     assert diskcache.get(name) is None
     assert not diskcache.put(name, b"code")
     assert not [p for p in files(cache_folder) if p.name.startswith(diskcache.TEMPORARY)]
@@ -135,7 +135,7 @@ def test_the_oldest_entries_go_when_it_is_too_large(cache_folder: Path) -> None:
     names = [diskcache.key(str(i)) for i in range(10)]
     for age, name in enumerate(names):
         diskcache.put(name, bytes(1000))
-        path = cache_folder / name[:2] / name
+        path = cache_folder / name[:1] / name
         stamp = time.time() - 10_000 + age * 100
         os.utime(path, (stamp, stamp))
     diskcache.prune(max_bytes=8000)
@@ -146,7 +146,7 @@ def test_the_oldest_entries_go_when_it_is_too_large(cache_folder: Path) -> None:
 def test_a_hit_makes_an_old_entry_young(cache_folder: Path) -> None:
     name = diskcache.key("x")
     diskcache.put(name, b"code")
-    path = cache_folder / name[:2] / name
+    path = cache_folder / name[:1] / name
     os.utime(path, (1, 1))
     diskcache.get(name)
     assert time.time() - path.stat().st_mtime < 1000

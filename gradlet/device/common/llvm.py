@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gradlet.base.errors import RenderError
+from gradlet.base.settings import SPEC
 from gradlet.target.target import Target
 
 # LLVM's own state is not safe to share between threads here. Taken while forking, so that no child starts in the middle
@@ -71,7 +72,10 @@ def _parse(source: str, target: Target, machine: Any) -> Any:
     try:
         module = llvm.parse_assembly(source)
         module.data_layout = str(machine.target_data)
-        module.verify()
+        if (
+            SPEC.value
+        ):  # the parser has seen to types and names; what the renderer may get wrong beyond them, tests tell
+            module.verify()
     except RuntimeError as error:
         raise RenderError(f"LLVM refuses the rendered kernel for {target.name}: {error}\n{source}") from None
     return module
