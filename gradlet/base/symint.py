@@ -43,8 +43,8 @@ class Unknown(NamedTuple):
 class Size:
     """A sum of bound variables times constants, plus a constant.
 
-    It adds, subtracts and multiplies with integers, adds to other sizes, and divides by integers where that leaves no
-    rest for any value. It is equal to the same expression only, and to no integer: sizes that happen to agree stay
+    It adds, subtracts and multiplies with integers, adds to other sizes, and divides by integers where the rest is the
+    same for all values. It is equal to the same expression only, and to no integer: sizes that happen to agree stay
     different. What it cannot answer for all values raises `ShapeError`.
 
     Attributes:
@@ -111,7 +111,7 @@ class Size:
             quotient = self._times_of(other)
             if quotient is not None:
                 return quotient
-        elif isinstance(other, int) and other and not (self % other):
+        elif isinstance(other, int) and other and self % other is not None:
             return Size({u: f // other for u, f in self.terms.items()}, self.constant // other)
         raise _error(f"the size {self} does not divide by {other} for every value of its variables")
 

@@ -11,9 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from gradlet.base.errors import ShapeError
+from gradlet.base.symint import Size
 from gradlet.onnx.elements import NARROW, STRING, numpy_type
 from gradlet.onnx.graph import Node
-from gradlet.onnx.values import Array, Value
+from gradlet.onnx.values import Array, Value, has_sizes
+from gradlet.ops.arguments import largest_sizes
 
 # More elements than this are computed on the device.
 MOST_FOLDED: Final = 1 << 14
@@ -29,8 +32,20 @@ def fold(node: Node, found: Sequence[Any]) -> list[Value] | None:
     """The outputs of a node whose inputs are all known, or None where a device should compute them."""
     if not foldable(node, found, lambda v: v.known):
         return None
-    result = _compute(node, [None if v is None else v.array() for v in found])
+    arrays = [None if v is None else v.array() for v in found]
+    elem = _elem_of_sizes(found, arrays)
+    if elem is not None:
+        return _fold_sizes(node, arrays, elem)
+    result = _compute(node, arrays)
     return None if result is None else [Value.of_array(r) for r in result]
+
+
+def _elem_of_sizes(found: Sequence[Any], arrays: Sequence[Any]) -> int | None:
+    """The element type of numbers of which some are sizes that are known only at launch; None where there are none."""
+    for value, array in zip(found, arrays):
+        if array is not None and not value.is_text and has_sizes(array):
+            return int(value.elem)
+    return None
 
 
 def puller(node: Node, found: Sequence[Any], index: int) -> Callable[[], Array | None] | None:
@@ -39,7 +54,10 @@ def puller(node: Node, found: Sequence[Any], index: int) -> Callable[[], Array |
         return None
 
     def pull() -> Array | None:
-        result = _compute(node, [None if v is None else v.array() for v in found])
+        arrays = [None if v is None else v.array() for v in found]
+        if _elem_of_sizes(found, arrays) is not None:
+            return None  # what is known of them is folded
+        result = _compute(node, arrays)
         return None if result is None else np.asarray(result[index])
 
     return pull
@@ -55,7 +73,7 @@ def foldable(node: Node, found: Sequence[Any], on_host: Callable[[Value], bool])
             continue
         if not isinstance(value, Value) or not on_host(value) or value.elem in UNFOLDED:
             return False
-        total += math.prod(value.shape)
+        total += math.prod(largest_sizes(value.shape))
     return total <= MOST_FOLDED
 
 
@@ -65,6 +83,83 @@ def _compute(node: Node, arrays: list[Any]) -> list[Any] | None:
     if result is None:
         return None
     return [np.asarray(r) for r in (result if isinstance(result, list) else [result])]
+
+
+# ---- numbers of which some are sizes that are known only at launch --------------------------------------------------
+
+
+def _fold_sizes(node: Node, arrays: list[Any], elem: int) -> list[Value] | None:
+    """The outputs of a node on such numbers, None where a device should compute them.
+
+    Raises:
+        ShapeError: what depends on the values that the sizes have at launch.
+    """
+    function = SIZE_FOLDS.get(node.op)
+    others = [a for a in arrays[1:] if a is not None and has_sizes(a)]
+    if function is None or (node.op in FIRST_ONLY and others):
+        return None
+    if node.op not in FIRST_ONLY:
+        arrays = [a if a is None or a.dtype.kind in "bO" else _python(a) for a in arrays]
+    result = function(node.attributes, arrays)
+    if result is None:
+        return None
+    if node.op == "Cast":
+        elem = int(node.attributes["to"])
+    made = []
+    for one in result if isinstance(result, list) else [result]:
+        array = np.asarray(one)
+        if array.dtype.kind == "O" and not has_sizes(array):
+            array = array.astype(numpy_type(elem))
+        made.append(Value.of_array(array, None if array.dtype.kind != "O" else elem))
+    return made
+
+
+def _each(function: Callable[[Any, Any], Any]) -> Fold:
+    """A function of pairs of numbers."""
+
+    def compute(attributes: Attributes, arrays: list[Any]) -> Any:
+        return np.asarray(np.frompyfunc(function, 2, 1)(arrays[0], arrays[1]), object)
+
+    return compute
+
+
+def _compare(function: Callable[[Any, Any], Any]) -> Fold:
+    return lambda attributes, arrays: _each(function)(attributes, arrays).astype(bool)
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    if not isinstance(a, Size) or isinstance(b, Size) or a.low < 0 or b <= 0:
+        raise ShapeError(f"the quotient of {a} and {b} depends on the values of variables")
+    return a // int(b)
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    difference = a - b
+    if not isinstance(difference, Size):
+        return bool(difference == 0)
+    if difference.low <= 0 <= difference.high:
+        raise ShapeError(f"whether {a} is {b} depends on the values of variables")
+    return False
+
+
+def _cast_sizes(attributes: Attributes, arrays: list[Any]) -> Any:
+    return arrays[0] if attributes.get("to") in (6, 7) else None
+
+
+def _python(array: Any) -> Any:
+    """Python numbers in place of numpy's, which sizes do not meet."""
+    return None if array is None else np.asarray(array.astype(object), object)
+
+
+def _reduce_sizes(function: Callable[..., Any]) -> Fold:
+    def reduce(attributes: Attributes, arrays: list[Any]) -> Any:
+        axes = _given(attributes, arrays, "axes", 1)
+        if not axes and attributes.get("noop_with_empty_axes"):
+            return arrays[0]
+        along = tuple(axes) if axes else None
+        return np.asarray(function(arrays[0], axis=along, keepdims=bool(attributes.get("keepdims", 1))), object)
+
+    return reduce
 
 
 def _ints(value: Any) -> list[int]:
@@ -234,4 +329,22 @@ FOLDS: Final[dict[str, Fold]] = {
     "ReduceProd": _reduction(np.prod), "ReduceSum": _reduction(np.sum), "ReduceMax": _reduction(np.max),
     "ReduceMin": _reduction(np.min),
     "NonZero": _plain(lambda x: np.stack(np.nonzero(x)).astype(np.int64) if x.ndim else None),
+}  # fmt: skip
+
+# The same of numbers of which some are sizes: what is not here is computed by a device, for the values at launch.
+FIRST_ONLY: Final = frozenset(
+    ("Gather", "Slice", "Unsqueeze", "Squeeze", "Reshape", "Split", "Transpose", "ReduceProd", "ReduceSum")
+)
+SIZE_FOLDS: Final[dict[str, Fold]] = {
+    name: FOLDS[name]
+    for name in ("Identity", "Gather", "Slice", "Concat", "Unsqueeze", "Squeeze", "Reshape", "Split", "Transpose")
+} | {
+    "Add": _each(lambda a, b: a + b), "Sub": _each(lambda a, b: a - b), "Mul": _each(lambda a, b: a * b),
+    "Div": _each(_quotient), "Mod": _each(lambda a, b: a % b), "Neg": lambda attributes, arrays: arrays[0] * -1,
+    "Equal": _compare(_is_equal), "Less": _compare(lambda a, b: a < b), "Greater": _compare(lambda a, b: a > b),
+    "LessOrEqual": _compare(lambda a, b: a <= b), "GreaterOrEqual": _compare(lambda a, b: a >= b),
+    "Where": _plain(lambda c, a, b: np.where(c, a, b)), "Cast": _cast_sizes,
+    "Min": _variadic(lambda a, b: _each(lambda x, y: x if x <= y else y)({}, [a, b])),
+    "Max": _variadic(lambda a, b: _each(lambda x, y: x if x >= y else y)({}, [a, b])),
+    "ReduceProd": _reduce_sizes(np.prod), "ReduceSum": _reduce_sizes(np.sum),
 }  # fmt: skip

@@ -34,7 +34,7 @@ class Replays:
 
     def __init__(self, walk: Walk) -> None:
         self.walk = walk
-        self._plans: dict[Any, _Plan] = {}
+        self._plans: dict[Any, Plan] = {}
         self._placed: dict[Any, _Placed] = {}
 
     def again(self, given: Mapping[str, Any]) -> list[Any] | None:
@@ -65,17 +65,20 @@ class Replays:
                 del self._placed[next(iter(self._placed))]
             self._placed[key] = _Placed(plan, list(inputs), [n if v is not None else "" for n, v in zip(names, inputs)])
 
-    def results(self, inputs: list[Any]) -> tuple[list[Any] | None, list[Any]]:
-        """The outputs as tensors that are computed, or else (None in place of them) as values of a walk."""
+    def results(self, inputs: list[Any], at_once: bool = False) -> tuple[list[Any] | None, list[Any]]:
+        """The outputs as tensors that are computed, or else (None in place of them) as values of a walk.
+
+        `at_once`: a first call is captured whatever came before.
+        """
         if not all(v is None or (isinstance(v, Value) and not v.is_text) for v in inputs):
             return None, self.walk(inputs)
         signature = _signature(inputs)
         plan = self._plans.get(signature)
         if plan is None:
-            is_first = not self._plans
+            is_first = at_once or not self._plans
             if len(self._plans) >= MOST_SIGNATURES:
                 del self._plans[next(iter(self._plans))]
-            plan = self._plans[signature] = _Plan(self.walk, is_first)
+            plan = self._plans[signature] = Plan(self.walk, is_first)
         return plan.results(inputs)
 
     def captured(self, inputs: Sequence[Any]) -> tuple[list[int], jit, list[Tensor]] | None:
@@ -93,23 +96,24 @@ def _signature(inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 def _shows(results: Sequence[Tensor], inputs: Sequence[Value]) -> bool:
     """Whether a result is a view of an input, which the next call must not overwrite."""
-    memory = {_bottom(value.needed()) for value in inputs}
-    return any(_bottom(result) in memory for result in results)
+    memory = {bottom(value.needed()) for value in inputs}
+    return any(bottom(result) in memory for result in results)
 
 
 def _is_computed(value: Any) -> bool:
     """Whether an output is more than a view of memory."""
-    return isinstance(value, Value) and value.is_tensor and _bottom(value.needed()).op is not Op.BUFFER
+    return isinstance(value, Value) and value.is_tensor and bottom(value.needed()).op is not Op.BUFFER
 
 
-def _bottom(tensor: Tensor) -> Any:
+def bottom(tensor: Tensor) -> Any:
+    """The memory of a tensor that is computed."""
     return base_buffer(tensor.uop)
 
 
 class _Placed:
     """Inputs of certain names, sizes and types, in memory that each call fills."""
 
-    def __init__(self, plan: _Plan, inputs: list[Any], names: list[str]) -> None:
+    def __init__(self, plan: Plan, inputs: list[Any], names: list[str]) -> None:
         self.plan = plan
         self.names = [name for name in names if name]
         self.arrays = [np.zeros(value.shape, value.array().dtype) for value in inputs if value is not None]
@@ -137,7 +141,7 @@ class _Placed:
             self._free.append(True)
 
 
-class _Plan:
+class Plan:
     """The captures for inputs of certain sizes; `at_once`: the first call is captured too."""
 
     def __init__(self, walk: Walk, at_once: bool) -> None:
@@ -147,6 +151,7 @@ class _Plan:
         self.seen: set[Any] = set()
         self.captures: dict[Any, jit] = {}
         self.walked = False  # for good
+        self.reason = ""  # why it is walked
 
     def key(self, inputs: Sequence[Any]) -> Any:
         """The numbers that decided something, of some inputs."""
@@ -163,7 +168,8 @@ class _Plan:
             before, refused = (GlobalCounters.kernels, random_state.draws()), refusals()
             values = self.walk(watched)
             self.seen.add(self.key(inputs))
-            self.walked = refusals() != refused  # it looked at what a device computed
+            self.walked = refusals() != refused
+            self.reason = "it looks at numbers that a device computes" if self.walked else ""
             was_lazy = before == (GlobalCounters.kernels, random_state.draws())
             if self.walked or not self.at_once or not was_lazy or not all(_is_computed(v) for v in values):
                 return None, values
@@ -181,8 +187,8 @@ class _Plan:
         """The outputs of a captured walk; None, from now on, where it cannot be replayed."""
         try:
             found: list[Any] | None = captured(*tensors)
-        except JitError:
-            found = None
+        except JitError as error:
+            found, self.reason = None, str(error)
         if found is None:
             self.walked = True
             self.captures.clear()

@@ -15,6 +15,7 @@ import numpy as np
 
 from gradlet.base import settings
 from gradlet.base.errors import ArgumentError, FileFormatError, GradletError, JitError
+from gradlet.base.symint import Size
 from gradlet.onnx import host
 from gradlet.onnx.elements import ELEMENTS, STRING, dtype_of, element_name, number_of, numpy_type
 from gradlet.onnx.graph import Graph, Info, Model, Node, body_for, load
@@ -23,6 +24,7 @@ from gradlet.onnx.outline import Source
 from gradlet.onnx.package import onnx_package
 from gradlet.onnx.registry import OnnxError, Operator, Parameter
 from gradlet.onnx.replays import Replays
+from gradlet.onnx.sizes import Calls, Sizes, checked_dims, keys_of
 from gradlet.onnx.values import EMPTY, KEPT_BYTES, Array, Empty, Map, Value
 from gradlet.tensor.tensor import Tensor
 
@@ -193,7 +195,12 @@ def _type_of(value: Any) -> Any:
     onnx = onnx_package()
     if not isinstance(value, Value):
         return onnx.TypeProto()
-    return onnx.helper.make_tensor_type_proto(value.elem, [int(s) for s in value.shape])
+    return onnx.helper.make_tensor_type_proto(value.elem, [_declared(s) for s in value.shape])
+
+
+def _declared(size: Any) -> Any:
+    """A size for the types of a function's body, which has names for those that are known only at launch."""
+    return str(size) if isinstance(size, Size) else int(size)
 
 
 def _invoke(operator: Operator, call: Call, found: list[Any], attributes: dict[str, Any]) -> Any:
@@ -223,10 +230,11 @@ def _read(value: Any, parameter: Parameter, call: Call) -> Any:
     if parameter.kind == "Array":
         return array
     if parameter.kind == "Ints":
-        return [int(n) for n in array.reshape(-1)]
+        return [n if isinstance(n, Size) else int(n) for n in array.reshape(-1)]
     if array.size != 1:
         raise call.error(f"input {parameter.name!r} must be one number, it has shape {array.shape}")
-    return array.reshape(-1)[0].item()
+    number = array.reshape(-1)[0]
+    return number if isinstance(number, (Size, int)) else number.item()
 
 
 def _kind_of(value: Any) -> str:
@@ -240,16 +248,20 @@ class OnnxRunner:
     Args:
         source: a path, the bytes of a file, or an `onnx.ModelProto`.
         device: where it runs; the default device when None.
+        dims: limits of sizes that the file leaves open, as `{"sequence": (1, 512)}` or with a step, as
+            `{"height": (32, 1024, 32)}`: one capture serves all sizes inside them. Without it limits follow from the
+            sizes that come. An axis without a name is `x.2`.
 
     Raises:
         FileFormatError: no ONNX file, or one whose data does not fit.
         OnnxError: an operator, version or attribute that is not supported, with the name of the node.
+        ArgumentError: dims with a name that the file has not, or without limits.
 
     Attributes:
         inputs, outputs: what the file declares.
     """
 
-    def __init__(self, source: Any, device: str | None = None) -> None:
+    def __init__(self, source: Any, device: str | None = None, dims: Mapping[str, Sequence[int]] | None = None) -> None:
         self.device = device
         self._constants: dict[tuple[Any, ...], Tensor] = {}
         self._replays = Replays(self._walk)
@@ -269,6 +281,8 @@ class OnnxRunner:
         self.outputs: list[Info] = interface.outputs
         self._all_inputs = interface.all_inputs
         self._names = [info.name for info in self._all_inputs]
+        limits = None if dims is None else checked_dims(dims, self.inputs)
+        self._sizes = Sizes(self._all_inputs, limits, self._walk, Calls())
         self._results = [info.name for info in self.outputs]
 
     @property
@@ -323,12 +337,21 @@ class OnnxRunner:
         """
         given = {**(inputs or {}), **named}
         replayed = self._replays.again(given)
+        if replayed is None:
+            replayed = self._sizes.again(given)
         if replayed is None and self._kept is not None:
             replayed = self._kept.results(given)
         if replayed is not None:
             return dict(zip(self._results, replayed))
         found = self._inputs(given)
-        replayed, values = self._replays.results(found)
+        replayed = self._sizes.results(given, found)
+        if replayed is not None:
+            return dict(zip(self._results, replayed))
+        try:
+            replayed, values = self._replays.results(found, self._sizes.is_frequent)
+        except GradletError:
+            self._sizes.withdraw()
+            raise
         if replayed is not None:
             self._replays.place(given, self._names, found, replayed)
             self._keep(given, found)
@@ -362,7 +385,7 @@ class OnnxRunner:
         for name in given:
             if name not in known:
                 raise ArgumentError(f"the model has no input {name!r}; it has {', '.join(known) or 'none'}")
-        sizes: dict[str, int] = {}
+        sizes: dict[str, tuple[int, str]] = {}
         found = []
         for info in graph.inputs:
             if info.name in given:
@@ -375,7 +398,7 @@ class OnnxRunner:
                 raise ArgumentError(f"input {info.name!r} ({info}) is missing")
         return found
 
-    def _input(self, info: Info, data: Any, sizes: dict[str, int]) -> Any:
+    def _input(self, info: Info, data: Any, sizes: dict[str, tuple[int, str]]) -> Any:
         """One input as a value, checked against its declaration."""
         if data is None and info.kind == "optional":
             return EMPTY
@@ -397,7 +420,7 @@ class OnnxRunner:
         host_copy = value.array()
         return Value.of_tensor(Tensor(np.array(host_copy), self.device), value.elem, lambda: host_copy)
 
-    def _check(self, info: Info, elem: int, shape: Sequence[Any], sizes: dict[str, int]) -> None:
+    def _check(self, info: Info, elem: int, shape: Sequence[Any], sizes: dict[str, tuple[int, str]]) -> None:
         if info.kind != "tensor" or not info.elem:
             return
         if elem != info.elem:
@@ -406,10 +429,15 @@ class OnnxRunner:
             return
         if len(shape) != len(info.shape):
             raise ArgumentError(f"input {info.name!r} must be {info}, got shape {tuple(shape)}")
-        for size, wanted in zip(shape, info.shape):
-            agreed = sizes.setdefault(wanted, size) if isinstance(wanted, str) else wanted
-            if agreed is not None and size != agreed and isinstance(wanted, int) and wanted > 0:
+        for size, wanted, key in zip(shape, info.shape, keys_of(info, len(shape))):
+            if isinstance(wanted, int) and wanted > 0 and size != wanted:
                 raise ArgumentError(f"input {info.name!r} must be {info}, got shape {tuple(shape)}")
+            if key is not None:
+                before, other = sizes.setdefault(key, (size, info.name))
+                if size != before:
+                    raise ArgumentError(
+                        f"inputs {other!r} and {info.name!r} share the size {key!r}, and have {before} and {size} there"
+                    )
 
 
 def _opened(source: Any) -> Source | None:

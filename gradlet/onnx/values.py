@@ -12,8 +12,9 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from gradlet.base.errors import DTypeError
-from gradlet.onnx.elements import STRING, carried, element_name, number_of, number_of_array
+from gradlet.base.errors import DTypeError, ShapeError
+from gradlet.base.symint import Size
+from gradlet.onnx.elements import STRING, carried, dtype_of, element_name, number_of, number_of_array
 from gradlet.tensor.tensor import Tensor
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -22,6 +23,13 @@ Ints: TypeAlias = "list[int]"
 Number: TypeAlias = Any
 # Arrays of more bytes are not kept beside their tensor.
 KEPT_BYTES: Final = 1 << 18
+INT64: Final = 7
+MOST_SIZES: Final = 64  # in a value that a kernel reads
+
+
+def has_sizes(array: Array) -> bool:
+    """Whether some of the numbers are sizes that are known only at launch: what shapes of such tensors are made of."""
+    return array.dtype.kind == "O" and any(isinstance(number, Size) for number in array.flat)
 
 
 class Value:
@@ -59,6 +67,8 @@ class Value:
     def of_array(array: Any, elem: int | None = None, known: bool = True) -> Value:
         """A value on the host."""
         found = np.asarray(array)
+        if elem is None and has_sizes(found):
+            elem = INT64
         number = number_of_array(found) if elem is None else elem
         if number == STRING and found.dtype.kind != "O":
             found = found.astype(object)
@@ -99,6 +109,9 @@ class Value:
         """
         if self._tensor is None:
             assert self._array is not None
+            if self.elem != STRING and self._array.dtype.kind == "O":
+                self._tensor = _of_sizes(self._array, self.elem, constant)
+                return self._tensor
             if self._array.dtype.kind in "Oc":
                 raise DTypeError(f"{element_name(self.elem)} is no type of tensors")
             self._tensor = constant(carried(self._array))
@@ -113,7 +126,23 @@ class Value:
             self._array = None if self._pull is None else self._pull()
         if self._array is None:
             self._array = self.needed().numpy()
-        return self._array if self.elem == STRING else carried(self._array)
+        return self._array if self.elem == STRING or self._array.dtype.kind == "O" else carried(self._array)
+
+
+def _of_sizes(array: Array, elem: int, constant: Callable[[Array], Tensor]) -> Tensor:
+    """Numbers of which some are sizes that are known only at launch, as a tensor of a few elements.
+
+    Raises:
+        ShapeError: they are many.
+    """
+    if array.size > MOST_SIZES:
+        raise ShapeError(f"{array.size} numbers with sizes that are known only at launch; the most is {MOST_SIZES}")
+    dtype = dtype_of(elem, "sizes")
+    fixed = np.array([0 if isinstance(n, Size) else n for n in array.flat], np.int64)
+    zeros = constant(np.zeros(1, np.int64))
+    parts = [zeros + n if isinstance(n, Size) else constant(fixed[i : i + 1]) for i, n in enumerate(array.flat)]
+    whole = parts[0].cat(*parts[1:]) if len(parts) > 1 else parts[0]
+    return whole.reshape(array.shape).cast(dtype)
 
 
 class Map:

@@ -257,7 +257,8 @@ def _resolve_sizes(new: Sequence[Any], old: Shape, what: str) -> Shape:
             want.remove(size)
     total, known = prod(have), prod(want)
     if unknown:
-        wanted[unknown[0]] = total // known if isinstance(total, Size) or not known or total % known == 0 else -1
+        quotient = total // known if isinstance(total, Size) or known else -1
+        wanted[unknown[0]] = quotient if known and total % known == 0 else -1
     elif total != known:
         wanted.append(-1)
     if any(v.__class__ is int and v < 0 for v in wanted):

@@ -271,8 +271,8 @@ def test_repeated_calls_are_captured_and_see_new_data() -> None:
         x = np.random.default_rng(n).standard_normal((n, 3)).astype(np.float32) + n
         np.testing.assert_allclose(runner(x=x)["y"].numpy(), np.tanh(x @ w), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(runner(x=Tensor(x))["y"].numpy(), np.tanh(x @ w), rtol=1e-5, atol=1e-6)
-    plans = runner._replays._plans
-    assert len(plans) == 4 and all(p.captures and not p.walked for p in plans.values())
+    plans = [*runner._replays._plans.values(), *[p._plan for p in runner._sizes._plans.values()]]
+    assert len(plans) == 3 and all(p.captures and not p.walked for p in plans)
 
 
 def test_numbers_that_decide_belong_to_the_capture() -> None:

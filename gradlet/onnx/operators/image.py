@@ -6,13 +6,16 @@ Source: the pages of these operators in the ONNX specification, "Operators" of d
 from __future__ import annotations
 
 from math import floor
+from typing import Any
 
 import numpy as np
 
 from gradlet.base.errors import MissingExtraError
+from gradlet.base.symint import Size
 from gradlet.onnx.registry import operator
 from gradlet.onnx.runner import Call
 from gradlet.onnx.values import Array, Ints, Number
+from gradlet.ops.arguments import largest_sizes
 from gradlet.tensor.tensor import Tensor
 
 
@@ -35,7 +38,7 @@ def upsample_9(call: Call, x: Tensor, scales: Array, *, mode: str = "nearest") -
 
 
 def _upsampled(call: Call, x: Tensor, scales: list[float], mode: str) -> Tensor:
-    sizes = [floor(n * s) for n, s in zip(x.shape, scales)]
+    sizes = [_scaled(n, s) for n, s in zip(x.shape, scales)]
     plan = Resizing("asymmetric", "linear" if mode in ("bilinear", "linear") else "nearest", "floor")
     return plan.apply(call, x, list(range(x.ndim)), sizes, scales, None)
 
@@ -71,7 +74,7 @@ def resize(
     elif scales is not None and scales.size:
         factors = [float(s) for s in scales]
         spans = [1.0] * len(along) if corners is None else [e - b for b, e in corners]
-        wanted = [floor(h * span * f) for h, span, f in zip(have, spans, factors)]
+        wanted = [_scaled(h, span * f) for h, span, f in zip(have, spans, factors)]
     else:
         raise call.error("neither scales nor sizes are given")
     plan = Resizing(
@@ -79,6 +82,19 @@ def resize(
         extrapolation_value,
     )  # fmt: skip
     return plan.apply(call, x, along, wanted, factors, corners)
+
+
+def _scaled(size: Any, factor: float) -> Any:
+    """A size times a factor, rounded down."""
+    return size * int(factor) if isinstance(size, Size) and factor == int(factor) else floor(size * factor)
+
+
+def _repeated(x: Tensor, axis: int, times: int) -> Tensor:
+    """Every element so many times, one after another."""
+    grown = x.unsqueeze(axis + 1)
+    shape = list(grown.shape)
+    shape[axis + 1] = times
+    return grown.expand(tuple(shape)).reshape(*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :])
 
 
 class Resizing:
@@ -137,15 +153,14 @@ class Resizing:
     ) -> Tensor:
         """One axis."""
         have = x.shape[axis]
+        if isinstance(have, Size):
+            return self.axis_of_size(call, x, axis, size, scale)
         place = self.places(have, size, scale, corner)
         if self.mode == "nearest":
             index = np.clip(self.rounded(place), 0, have - 1).astype(np.int32)
             times = size // have if have and size % have == 0 else 0
             if times and np.array_equal(index, np.arange(size) // times):
-                grown = x.unsqueeze(axis + 1)
-                shape = list(grown.shape)
-                shape[axis + 1] = times
-                x = grown.expand(tuple(shape)).reshape(*x.shape[:axis], size, *x.shape[axis + 1 :])
+                x = _repeated(x, axis, times)
             else:
                 x = x.index_select(axis, call.constant(index))
         else:
@@ -157,6 +172,22 @@ class Resizing:
                 shape[axis] = size
                 x = call.constant(inside.reshape(shape)).where(x, self.outside)
         return x
+
+    def axis_of_size(self, call: Call, x: Tensor, axis: int, size: Any, scale: float) -> Tensor:
+        """One axis whose size is known only at launch: every element repeated, where that is all there is to do.
+
+        Raises:
+            OnnxError: it is not.
+        """
+        have, times = x.shape[axis], int(scale)
+        most = largest_sizes((have,))[0]
+        fits = self.mode == "nearest" and times == scale and size == have * times
+        if fits and self.coordinates in ("asymmetric", "half_pixel", "pytorch_half_pixel"):
+            # Where an element lies depends on the scale alone: what holds for the most elements does for fewer.
+            index = np.clip(self.rounded(self.places(most, most * times, scale, None)), 0, most - 1)
+            if np.array_equal(index, np.arange(most * times) // times):
+                return _repeated(x, axis, times)
+        raise call.error(f"axis {axis} of size {have}, which is known only at launch, resized by other than repeating")
 
     def rounded(self, place: Array) -> Array:
         """The number of the nearest element."""

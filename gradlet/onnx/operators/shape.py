@@ -5,15 +5,27 @@ Source: the pages of these operators in the ONNX specification, "Operators" of d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from gradlet.base.symint import Size
 from gradlet.onnx.registry import operator
 from gradlet.onnx.runner import Call
 from gradlet.onnx.values import EMPTY, Array, Ints, Number, Value
+from gradlet.ops.arguments import broadcast_shapes, has_size, largest_sizes
 from gradlet.tensor.tensor import Tensor
+
+
+def numbers(sizes: Sequence[Any]) -> Array:
+    """Sizes as an array of integers; those that are known only at launch stay what they are."""
+    if has_size(sizes):
+        found = np.empty(len(sizes), object)
+        found[:] = list(sizes)
+        return found
+    return np.array([int(s) for s in sizes], np.int64)
 
 
 @operator("Identity")
@@ -25,13 +37,13 @@ def identity(x: Value) -> Any:
 @operator("Shape")
 def shape(call: Call, x: Value, *, start: int = 0, end: int | None = None) -> Array:
     """The sizes of the axes from `start` to `end`."""
-    return np.array([int(s) for s in x.shape], np.int64)[start:end]
+    return numbers(x.shape)[start:end]
 
 
 @operator("Size")
 def size(x: Value) -> Array:
     """The number of elements."""
-    return np.array(prod(int(s) for s in x.shape), np.int64)
+    return numbers([prod(x.shape)])[0]
 
 
 def _moved(call: Call, x: Value, function: Any, *arguments: Any) -> Any:
@@ -49,6 +61,8 @@ def reshape(
     wanted = list(sizes if sizes is not None else shape or [])
     if not allowzero:
         wanted = [x.shape[i] if s == 0 else s for i, s in enumerate(wanted)]
+    if has_size((*wanted, *x.shape)):
+        return _moved(call, x, "reshape", tuple(wanted))
     if -1 in wanted:
         rest = prod(s for s in wanted if s != -1)
         total = prod(x.shape)
@@ -136,19 +150,57 @@ def cut(
     last = stops if stops is not None else ends or []
     along = places if places is not None else axes if axes is not None else list(range(len(first)))
     by = strides or [1] * len(first)
-    index: list[Any] = [slice(None)] * x.ndim
+    if not has_size((*first, *last, *[x.shape[axis] for axis in along])):
+        index: list[Any] = [slice(None)] * x.ndim
+        for start, end, axis, step in zip(first, last, along, by):
+            count = int(x.shape[axis])
+            index[axis] = slice(*slice(start, None if step < 0 and end < -count else end, step).indices(count))
+            if step < 0 and index[axis].stop < 0:
+                index[axis] = slice(index[axis].start, None, step)
+        return x.array()[tuple(index)] if x.is_text else call.tensor(x)[tuple(index)]
+    result = call.tensor(x)
     for start, end, axis, step in zip(first, last, along, by):
-        count = int(x.shape[axis])
-        index[axis] = slice(*slice(start, None if step < 0 and end < -count else end, step).indices(count))
-        if step < 0 and index[axis].stop < 0:
-            index[axis] = slice(index[axis].start, None, step)
-    return x.array()[tuple(index)] if x.is_text else call.tensor(x)[tuple(index)]
+        result = _cut_sizes(call, result, axis % result.ndim, start, end, step)
+    return result
+
+
+def _cut_sizes(call: Call, x: Tensor, axis: int, start: Any, end: Any, step: int) -> Tensor:
+    """A slice of one axis, where its size or its ends may be known only at launch.
+
+    Raises:
+        OnnxError: how much there is to be cut off depends on the size.
+    """
+    size = x.shape[axis]
+    before: list[Any] = [slice(None)] * axis
+    if not isinstance(size, Size) and isinstance(start, int) and isinstance(end, int):
+        return x[(*before, slice(start, None if step < 0 and end < -size else end, step))]
+    if step == -1 and start == -1 and isinstance(end, int) and end <= -largest_sizes((size,))[0] - 1:
+        return x.flip(axis)
+    if step < 1:
+        raise call.error(f"a step of {step} along axis {axis} of size {size}, which is known only at launch")
+    begin, stop = _end(start, size), _end(end, size)
+    whole = x.whole_axes([axis]) if isinstance(size, Size) else x
+    if step == 1:
+        return whole[(*before, slice(begin, stop))]
+    if not isinstance(begin, int):
+        raise call.error(f"a step of {step} from {begin} on along axis {axis} of size {size}")
+    count = (stop - begin + step - 1) // step
+    strided = whole[(*before, slice(begin, None, step))]
+    return strided.with_sizes(tuple([count if a == axis else s for a, s in enumerate(strided.shape)]))
+
+
+def _end(place: Any, size: Any) -> Any:
+    """One end of a slice as a place in the axis: negative ones count from its end, and none lies outside."""
+    if place < 0:
+        place = size + place
+        return place if place >= 0 else 0
+    return place if place <= size else size
 
 
 @operator("Expand")
 def expand(x: Tensor, shape: Ints) -> Tensor:
     """Repeated along axes of size 1."""
-    return x.expand(np.broadcast_shapes(tuple(x.shape), tuple(shape)))
+    return x.expand(broadcast_shapes([tuple(x.shape), tuple(shape)], "expand"))
 
 
 @operator("Tile", until=5)
@@ -192,19 +244,19 @@ def padded(call: Call, x: Tensor, sides: list[tuple[int, int]], mode: str, value
     """Padding of any mode."""
     if mode == "constant":
         # Cropping comes first, so that padding with a value that only the device knows can select by place.
-        index = tuple(slice(max(0, -b), s - max(0, -e)) for s, (b, e) in zip(x.shape, sides))
+        index = tuple(slice(max(0, -b), s + e if e < 0 else None) for s, (b, e) in zip(x.shape, sides))
         grown = [(max(0, b), max(0, e)) for b, e in sides]
-        x = x[index]
+        x = x if min(min(pair) for pair in sides) >= 0 else x[index]
         if not isinstance(value, Tensor):
             return x.pad(grown, value=value)
         inside = x.full_like(True, dtype="bool").pad(grown, value=False)
         return inside.where(x.pad(grown), value.cast(x.dtype).reshape(()))
     for axis, (before, after) in enumerate(sides):
         size = x.shape[axis]
+        if before == after == 0:
+            continue
         kept = np.arange(size)[max(0, -before) : size - max(0, -after)]
         amounts = (max(0, before), max(0, after))
-        if amounts == (0, 0) and len(kept) == size:
-            continue
         places = np.pad(kept, amounts, mode="edge" if mode == "edge" else "reflect" if mode == "reflect" else "wrap")
         x = x.index_select(axis, call.constant(places.astype(np.int32)))
     return x

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from gradlet.base.dtype import DType, dtypes
+from gradlet.base.symint import Size
 from gradlet.onnx.elements import FLOAT4, FLOAT8_POWER, NARROW_INTS, STRING, dtype_of, element_name, numpy_type
 from gradlet.onnx.registry import operator
 from gradlet.onnx.runner import Call
 from gradlet.onnx.values import Array, Ints, Number, Value
+from gradlet.ops.arguments import has_size, largest_sizes
 from gradlet.tensor.tensor import Tensor
 
 NAMES = {"FLOAT": 1, "UINT8": 2, "INT8": 3, "UINT16": 4, "INT16": 5, "INT32": 6, "INT64": 7, "BOOL": 9, "FLOAT16": 10,
@@ -50,13 +52,26 @@ def constant_of_shape(call: Call, shape: Ints, *, value: Value | None = None) ->
 
 
 @operator("Range")
-def arange(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Any:
+def arange(call: Call, start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Any:
     """Numbers from `start` to `limit` in steps."""
+    if any(v.dtype.kind == "O" for v in (start, limit, delta)):
+        return _range_of_sizes(call, *[v.reshape(-1)[0] for v in (start, limit, delta)])
     first, last, step = (float(v.reshape(-1)[0]) for v in (start, limit, delta))
     count = max(0, ceil((last - first) / step))
     if start.dtype.kind == "f":
         return (start.reshape(-1)[0].astype(np.float64) + np.arange(count) * step).astype(start.dtype)
     return (int(start.reshape(-1)[0]) + np.arange(count) * int(step)).astype(start.dtype)
+
+
+def _range_of_sizes(call: Call, start: Any, limit: Any, step: Any) -> Tensor:
+    """A range whose length is known only at launch, with a step of 1."""
+    if isinstance(step, Size) or int(step) != 1:
+        raise call.error(f"a range to {limit}, which is known only at launch, in steps of {step}")
+    count = limit - start
+    if (count.low if isinstance(count, Size) else count) < 0:
+        raise call.error(f"a range from {start} to {limit} may be empty, and that is known only at launch")
+    places = Tensor.positions(count, call.run.runner.device).cast(dtypes.int64)
+    return places + start
 
 
 @operator("EyeLike")
@@ -193,13 +208,23 @@ def gather(call: Call, x: Value, index: Value, *, axis: int = 0) -> Any:
     at = axis % source.ndim
     parts: list[Any] = [slice(None)] * source.ndim
     if index.known and index.array().size == 1:
-        number = int(index.array().reshape(-1)[0])
+        number: Any = index.array().reshape(-1)[0]
+        number = number if isinstance(number, Size) else int(number)
         number += source.shape[at] if number < 0 else 0
+        if isinstance(number, Size):  # from the end of an axis whose size is known only at launch
+            parts[at] = number
+            chosen = source.whole_axes([at])[tuple(parts)]
+            return chosen.reshape(*source.shape[:at], *index.shape, *source.shape[at + 1 :])
         if not 0 <= number < source.shape[at]:
             raise call.error(f"index {number} is out of range for axis {at} of size {source.shape[at]}")
         parts[at] = slice(number, number + 1)
         return source[tuple(parts)].reshape(*source.shape[:at], *index.shape, *source.shape[at + 1 :])
     places = wrapped(call.tensor(index), source.shape[at])
+    if has_size(places.shape):  # such axes stay apart
+        order = [at, *[a for a in range(source.ndim) if a != at]]
+        rows = source.permute(order).gather_rows(places)
+        front = list(range(places.ndim, places.ndim + at))
+        return rows.permute([*front, *range(places.ndim), *range(places.ndim + at, rows.ndim)])
     chosen = source.index_select(at, places.reshape(-1))
     return chosen.reshape(*source.shape[:at], *places.shape, *source.shape[at + 1 :])
 
@@ -215,7 +240,7 @@ def _places(index: Tensor, sizes: tuple[int, ...]) -> Tensor:
     """The number in row-major order that every row of `index` names."""
     total: Tensor | None = None
     for k, size in enumerate(sizes):
-        part = wrapped(index[..., k], size) * prod(sizes[k + 1 :])
+        part = wrapped(index[..., k], size) * prod(largest_sizes(sizes[k + 1 :]))
         total = part if total is None else total + part
     assert total is not None
     return total
@@ -226,6 +251,9 @@ def gather_nd(x: Tensor, index: Tensor, *, batch_dims: int = 0) -> Tensor:
     """Slices by several coordinates each."""
     deep = index.shape[-1]
     batch, along, rest = x.shape[:batch_dims], x.shape[batch_dims : batch_dims + deep], x.shape[batch_dims + deep :]
+    if not batch_dims and has_size((*along, *index.shape)):
+        table = x.whole_axes(range(deep)).reshape(prod(largest_sizes(along)), *rest)
+        return table.gather_rows(_places(index, along))
     groups, size = prod(batch), prod(along)
     place = _places(index, along).reshape(groups, -1)
     if groups > 1:

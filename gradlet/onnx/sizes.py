@@ -1,0 +1,524 @@
+"""Sizes that a file leaves open and that vary from call to call: one capture serves all of them, as variables.
+
+The first size of all is captured for itself. When another comes, the sizes that differ become variables from 1 to the
+next power of two, and the walk over the model is captured with them; every further size inside these limits replays it:
+arrays are copied to the beginning of memory of the largest sizes, results are cut. What a model (or a node of it)
+cannot do with such sizes is remembered with its reason, and then every size has captures of its own. So has a size that
+comes often: kernels that know it are faster.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from gradlet.base import settings
+from gradlet.base.errors import ArgumentError
+from gradlet.engine.execute import refusals
+from gradlet.onnx.graph import Info
+from gradlet.onnx.replays import Plan, Walk, bottom
+from gradlet.onnx.values import Array, Value
+from gradlet.ops.arguments import has_size
+from gradlet.tensor.hostdata import numpy_name
+from gradlet.tensor.tensor import Tensor, Variable
+
+# A size that comes so often gets captures of its own, unless the user gave limits.
+OWN_AFTER: Final = 32
+# Where sizes have to divide (by strides): the largest power of two up to this that divides all that came.
+MOST_STEP: Final = 32
+MOST_LAYOUTS: Final = 8
+MOST_SHAPES: Final = 256
+MOST_BYTES: Final = 1 << 28  # of the memory of inputs, for the largest sizes
+
+Shapes = tuple["tuple[int, ...] | None", ...]
+
+
+class Dim(NamedTuple):
+    """A size that varies: its name, its limits (both included), and what it is a multiple of."""
+
+    name: str
+    low: int
+    high: int
+    step: int = 1
+
+    def __str__(self) -> str:
+        step = f" in steps of {self.step}" if self.step > 1 else ""
+        return f"{self.name} {self.low}..{self.high}{step}"
+
+
+class Layout(NamedTuple):
+    """The axes of all inputs, None for those that are left out: numbers, and sizes that vary."""
+
+    axes: tuple[tuple[int | Dim, ...] | None, ...]
+
+    @property
+    def dims(self) -> list[Dim]:
+        """The sizes that vary."""
+        return list(dict.fromkeys([size for axes in self.axes for size in axes or () if isinstance(size, Dim)]))
+
+    def values(self, shapes: Shapes) -> dict[Dim, int] | None:
+        """What the sizes are in shapes, None where these are others."""
+        found: dict[Dim, int] = {}
+        for axes, shape in zip(self.axes, shapes, strict=True):
+            if axes is None or shape is None:
+                if axes is not shape:
+                    return None
+                continue
+            if len(axes) != len(shape):
+                return None
+            for size, have in zip(axes, shape):
+                if not isinstance(size, Dim):
+                    if size != have:
+                        return None
+                elif found.setdefault(size, have) != have or have % size.step or not size.low <= have <= size.high:
+                    return None
+        return found
+
+    def largest(self) -> list[tuple[int, ...] | None]:
+        """The shapes that memory has."""
+        return [
+            None if axes is None else tuple([size.high if isinstance(size, Dim) else size for size in axes])
+            for axes in self.axes
+        ]
+
+    def variables(self) -> dict[Dim, Any]:
+        """A variable for each size, in units of its step; their names are those of identifiers."""
+        found: dict[Dim, Any] = {}
+        taken: set[str] = set()
+        for dim in self.dims:
+            name = "size_" + re.sub(r"\W", "_", dim.name)
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            found[dim] = Variable(name, dim.low // dim.step, dim.high // dim.step)
+        return found
+
+
+def keys_of(info: Info, rank: int) -> list[str | None]:
+    """How the sizes of an input are called: by the file, or as `x.0` where it has no name for one; None: a number."""
+    if info.shape is None or len(info.shape) != rank:
+        return [f"{info.name}.{axis}" for axis in range(rank)]
+    return [
+        None if isinstance(size, int) and size > 0 else
+        size if isinstance(size, str) and re.search(r"\w", size) else f"{info.name}.{axis}"
+        for axis, size in enumerate(info.shape)
+    ]  # fmt: skip
+
+
+def checked_dims(given: Mapping[str, Any], infos: Sequence[Info]) -> dict[str, Dim]:
+    """The limits that a user gives.
+
+    Raises:
+        ArgumentError: a name that no input has, or no limits.
+    """
+    known = [key for info in infos for key in keys_of(info, len(info.shape or ())) if key is not None]
+    found: dict[str, Dim] = {}
+    for name, limits in given.items():
+        if name not in known:
+            raise ArgumentError(f"dims: the model leaves no size {name!r} open; it has {', '.join(known) or 'none'}")
+        numbers = list(limits) if isinstance(limits, (tuple, list)) else []
+        if len(numbers) not in (2, 3) or not all(type(n) is int for n in numbers):
+            raise ArgumentError(
+                f"dims: {name!r} needs (smallest, largest) or (smallest, largest, step), got {limits!r}"
+            )
+        low, high, step = [*numbers, 1][:3]
+        if step < 1 or not 0 <= low <= high or high < 2 * step or low % step or high % step:
+            raise ArgumentError(
+                f"dims: {name!r} from {low} to {high} in steps of {step}: limits are multiples of the step, and there "
+                "are at least two"
+            )
+        found[name] = Dim(name, low, high, step)
+    return found
+
+
+class _Seen:
+    """The values that one size had."""
+
+    def __init__(self) -> None:
+        self.values: set[int] = set()
+        self.most = 0
+        self.bits = 0  # of all values together
+
+    def add(self, value: int) -> None:
+        if len(self.values) < MOST_SHAPES:
+            self.values.add(value)
+        self.most, self.bits = max(self.most, value), self.bits | value
+
+    def step(self) -> int:
+        """The largest power of two that divides all values."""
+        return min(MOST_STEP, self.bits & -self.bits) if self.bits else 1
+
+
+class Calls:
+    """How often calls of some shapes came."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Shapes, int] = {}
+
+    def add(self, shapes: Shapes) -> int:
+        """Count one; returns how many there were."""
+        if shapes not in self._counts and len(self._counts) >= MOST_SHAPES:
+            del self._counts[next(iter(self._counts))]
+        self._counts[shapes] = found = self._counts.get(shapes, 0) + 1
+        return found
+
+
+class Sizes:
+    """The captures of one model whose sizes vary.
+
+    Args:
+        infos: all inputs.
+        dims: limits that the user gave; None where they are chosen.
+        walk: the outputs for inputs, as values.
+        calls: how often calls came.
+
+    Attributes:
+        refused: why sizes cannot vary in one capture, by their names.
+    """
+
+    def __init__(self, infos: Sequence[Info], dims: Mapping[str, Dim] | None, walk: Walk, calls: Calls) -> None:
+        self.infos, self.given, self.walk, self.calls = infos, dims, walk, calls
+        self.refused: dict[frozenset[str], str] = {}
+        self._plans: dict[Layout, SizePlan] = {}
+        self._known: dict[Any, tuple[SizePlan, Shapes, dict[Dim, int]]] = {}  # by names, shapes and types of arrays
+        self._seen: dict[str, _Seen] = {}
+        self._first: Shapes | None = None
+        self._stepped: set[str] = set()  # that have to divide
+        self._last: list[frozenset[str]] = []  # what the last call found out
+        self.is_frequent = False  # whether the size of the last call came often
+
+    # calls
+    def again(self, given: Mapping[str, Any]) -> list[Tensor] | None:
+        """The outputs for arrays like those of an earlier call, or None: nothing was done."""
+        if not self._known:
+            return None
+        try:
+            key = tuple([(name, a.shape, a.dtype, a.__class__) for name, a in given.items()])
+        except AttributeError:  # no array
+            return None
+        found = self._known.get(key)
+        if found is None:
+            return None
+        plan, shapes, values = found
+        if self.given is None and self.calls.add(shapes) > OWN_AFTER:
+            del self._known[key]
+            return None
+        return plan.replayed([given.get(info.name) for info in self.infos], values)
+
+    def results(self, given: Mapping[str, Any], inputs: Sequence[Any]) -> list[Any] | None:
+        """The outputs as tensors that are computed, None where sizes are to be captured for themselves.
+
+        Raises:
+            ArgumentError: a size outside of the limits that the user gave.
+        """
+        self._last, self.is_frequent = [], False
+        if not all(v is None or (isinstance(v, Value) and not v.is_text) for v in inputs):
+            return None
+        if self.given is not None and not self.given:
+            return None
+        shapes: Shapes = tuple([None if v is None else tuple(v.shape) for v in inputs])
+        if any(has_size(shape) for shape in shapes if shape is not None):
+            return None
+        count = self.calls.add(shapes)
+        self._note(shapes)
+        if self.given is not None:
+            self._check(shapes)
+        elif self._first is None or self._first == shapes or count > OWN_AFTER:
+            self._first = self._first or shapes
+            self.is_frequent = count > OWN_AFTER
+            return None
+        plan = next((p for layout, p in reversed(self._plans.items()) if layout.values(shapes) is not None), None)
+        while plan is not None or (plan := self._new(shapes)) is not None:
+            values = plan.layout.values(shapes)
+            assert values is not None
+            found = self._attempt(plan, inputs, values)
+            if found is not None:
+                self._accept(plan)
+                self._remember(given, plan, shapes, values)
+                return found
+            self._plans.pop(plan.layout, None)
+            plan = None
+        return None
+
+    def withdraw(self) -> None:
+        """Forget what the last call found out: it fails with numbers for sizes, too."""
+        for names in self._last:
+            self.refused.pop(names, None)
+
+    def captured(self, inputs: Sequence[Any]) -> tuple[Layout, list[int], Any, list[Tensor]] | None:
+        """What was captured for sizes like these, as `Replays.captured`, behind its layout."""
+        shapes: Shapes = tuple([None if v is None else tuple(v.shape) for v in inputs])
+        for layout, plan in self._plans.items():
+            values = layout.values(shapes)
+            if values is not None:
+                found = plan.captured(inputs, values)
+                return None if found is None else (layout, *found)
+        return None
+
+    def _new(self, shapes: Shapes) -> SizePlan | None:
+        """What is to be tried for shapes that no capture fits."""
+        layout = self._layout(shapes, self._varying(shapes))
+        return None if layout is None else SizePlan(layout, self.walk)
+
+    def _attempt(self, plan: SizePlan, inputs: Sequence[Any], values: Mapping[Dim, int]) -> list[Any] | None:
+        """The outputs; where there are none, what is found out about the sizes is remembered."""
+        try:
+            found, reason = plan.results(inputs, values), plan.refusal
+        except Exception as error:  # whatever it is: the model is computed with numbers for sizes instead
+            found, reason = None, f"{type(error).__name__}: {error}"
+        if found is None:
+            names = [dim.name for dim in plan.layout.dims]
+            alone = [name for name in names if self._is_worse_alone(name, inputs)]
+            if not alone:
+                self._refuse(names, reason)
+        return found
+
+    def _is_worse_alone(self, name: str, inputs: Sequence[Any]) -> bool:
+        """Whether one size makes trouble by itself, which is remembered: it gets a step, or does not vary."""
+        if frozenset((name,)) in self.refused:
+            return False
+        reason = self._trouble(name, inputs)
+        if not reason:
+            return False
+        if self.given is None and name not in self._stepped and self._seen[name].step() > 1:
+            self._stepped.add(name)
+            reason = self._trouble(name, inputs)
+            if not reason:
+                return True
+        self._refuse([name], reason)
+        return True
+
+    def _trouble(self, name: str, inputs: Sequence[Any]) -> str:
+        """What is wrong with a walk in which one size varies; empty where nothing is."""
+        shapes: Shapes = tuple([None if v is None else tuple(v.shape) for v in inputs])
+        layout = self._layout(shapes, [name])
+        values = None if layout is None else layout.values(shapes)
+        if layout is None or values is None:
+            return ""
+        try:
+            return SizePlan(layout, self.walk).trouble(inputs, values)
+        except Exception as error:  # as above
+            return f"{type(error).__name__}: {error}"
+
+    def _refuse(self, names: Sequence[str], reason: str) -> None:
+        self.refused[frozenset(names)] = reason
+        self._last.append(frozenset(names))
+        if settings.DEBUG >= 1:
+            print(f"onnx: {', '.join(names)}: captured for each size: {reason}")
+
+    def _accept(self, plan: SizePlan) -> None:
+        if plan.layout in self._plans:
+            return
+        if len(self._plans) >= MOST_LAYOUTS:
+            del self._plans[next(iter(self._plans))]
+        self._plans[plan.layout] = plan
+        if settings.DEBUG >= 1:
+            print(f"onnx: one capture for {', '.join(map(str, plan.layout.dims))}")
+
+    def _remember(self, given: Mapping[str, Any], plan: SizePlan, shapes: Shapes, values: dict[Dim, int]) -> None:
+        """Let the next call with arrays like these be short."""
+        if not plan.is_short or not all(a.__class__ is np.ndarray and a.dtype.isnative for a in given.values()):
+            return
+        if len(given) != sum(shape is not None for shape in shapes):
+            return
+        if len(self._known) >= MOST_SHAPES:
+            del self._known[next(iter(self._known))]
+        self._known[tuple([(n, a.shape, a.dtype, a.__class__) for n, a in given.items()])] = plan, shapes, values
+
+    # which sizes vary
+    def _each(self, shapes: Shapes) -> Iterator[tuple[Info, int, str, int]]:
+        """Input, axis, name and value of every size that the file leaves open."""
+        for info, shape in zip(self.infos, shapes, strict=True):
+            for axis, key in enumerate(keys_of(info, len(shape)) if shape is not None else ()):
+                if key is not None:
+                    yield info, axis, key, shape[axis]  # type: ignore[index]
+
+    def _note(self, shapes: Shapes) -> None:
+        for _, _, key, value in self._each(shapes):
+            self._seen.setdefault(key, _Seen()).add(value)
+
+    def _check(self, shapes: Shapes) -> None:
+        """Refuse sizes outside of the limits that the user gave.
+
+        Raises:
+            ArgumentError: there is one.
+        """
+        for info, axis, key, value in self._each(shapes):
+            dim = (self.given or {}).get(key)
+            if dim is not None and (not dim.low <= value <= dim.high or value % dim.step):
+                raise ArgumentError(
+                    f"input {info.name!r}: axis {axis} has size {value}, and dims says {dim}: give dims other limits"
+                )
+
+    def _varying(self, shapes: Shapes) -> list[str]:
+        """Names of the sizes that may vary in one capture; where they do not go together, the one that varies most."""
+        keys = list(dict.fromkeys([key for _, _, key, _ in self._each(shapes)]))
+        wanted = [k for k in keys if (k in self.given if self.given is not None else len(self._seen[k].values) > 1)]
+        names = [name for name in wanted if frozenset((name,)) not in self.refused]
+        if frozenset(names) not in self.refused:
+            return names
+        names = [max(names, key=lambda name: len(self._seen[name].values))]
+        return [] if frozenset(names) in self.refused else names
+
+    def _layout(self, shapes: Shapes, names: Sequence[str]) -> Layout | None:
+        """The axes with some sizes as variables; None where there are none, or where that takes too much memory."""
+        if not names:
+            return None
+        dims = {name: self._dim(name) for name in names}
+        axes: list[tuple[int | Dim, ...] | None] = []
+        for info, shape in zip(self.infos, shapes, strict=True):
+            keys = [] if shape is None else keys_of(info, len(shape))
+            axes.append(None if shape is None else tuple([dims.get(k or "", n) for k, n in zip(keys, shape)]))
+        found = Layout(tuple(axes))
+        if found.values(shapes) is None:  # a size of 0, or one that is no multiple
+            return None
+        most = sum([prod(shape) for shape in found.largest() if shape is not None])
+        return found if most * 8 <= MOST_BYTES else None
+
+    def _dim(self, name: str) -> Dim:
+        if self.given is not None:
+            return self.given[name]
+        seen = self._seen[name]
+        step = seen.step() if name in self._stepped else 1
+        high = step * 2
+        while high < seen.most:
+            high *= 2
+        return Dim(name, step, high, step)
+
+
+class SizePlan:
+    """The captures for inputs of one layout, and the memory that calls fill.
+
+    Attributes:
+        layout: which sizes vary.
+        refusal: why there is no result.
+    """
+
+    def __init__(self, layout: Layout, walk: Walk) -> None:
+        self.layout = layout
+        self.refusal = ""
+        self._plan = Plan(walk, True)
+        self._variables = layout.variables()
+        self._largest = layout.largest()
+        self._varies = [axes is not None and any(isinstance(size, Dim) for size in axes) for axes in layout.axes]
+        self._arrays: list[Array | None] = []
+        self._wholes: list[Tensor | None] = []
+        self._tensors: dict[tuple[int, ...], list[Tensor | None]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a call with arrays needs nothing but a replay."""
+        return not self._plan.walked and bool(self._plan.captures) and bool(self._wholes)
+
+    def results(self, inputs: Sequence[Any], values: Mapping[Dim, int]) -> list[Any] | None:
+        """The outputs; None with a `refusal` where there are none."""
+        given = [None if v is None else v.array() if v.on_host else v.needed().numpy() for v in inputs]
+        with self._lock:
+            made = self._inputs(inputs, given, values)
+            self._plan.at_once = True
+            replayed, _ = self._plan.results(made)
+            if replayed is None:
+                self.refusal = self._plan.reason or "an output is no tensor that is computed"
+                return None
+            return self._cut(replayed)
+
+    def trouble(self, inputs: Sequence[Any], values: Mapping[Dim, int]) -> str:
+        """Why a walk with such sizes cannot be captured; empty where nothing is known."""
+        given = [None if v is None else v.array() if v.on_host else v.needed().numpy() for v in inputs]
+        before = refusals()
+        self._plan.walk(self._inputs(inputs, given, values))
+        return "" if refusals() == before else "it looks at numbers that a device computes"
+
+    def replayed(self, given: Sequence[Any], values: Mapping[Dim, int]) -> list[Tensor] | None:
+        """The outputs for arrays, None where other numbers decide."""
+        with self._lock:
+            plan = self._plan
+            captured = plan.captures.get(tuple([(i, given[i].tobytes()) for i in sorted(plan.reads)]))
+            if captured is None or plan.walked:
+                return None
+            self._fill(given)
+            found = plan.replay(captured, [t for t in self._of(values) if t is not None])
+            return None if found is None else self._cut(found)
+
+    def captured(self, inputs: Sequence[Any], values: Mapping[Dim, int]) -> tuple[list[int], Any, list[Tensor]] | None:
+        """As `Replays.captured`."""
+        if not self._wholes:
+            return None
+        found = self._plan.captures.get(self._plan.key(inputs))
+        return (
+            None if found is None else (sorted(self._plan.reads), found, [t for t in self._of(values) if t is not None])
+        )
+
+    def _inputs(self, inputs: Sequence[Any], given: Sequence[Any], values: Mapping[Dim, int]) -> list[Any]:
+        """The inputs in memory of the largest sizes. Numbers can be read of those whose sizes are fixed."""
+        device = next((v.needed().device for v in inputs if v is not None), "CPU")
+        if not self._arrays:
+            self._arrays = [
+                None if most is None else np.zeros(most, array.dtype) for most, array in zip(self._largest, given)
+            ]
+        if device.startswith("CPU") and not self._wholes:
+            self._wholes = [None if a is None else Tensor(a, device, copy=False) for a in self._arrays]
+        self._fill(given)
+        if self._wholes:
+            tensors = self._of(values)
+        else:
+            tensors = self._views([None if a is None else Tensor(a, device) for a in self._arrays], values)
+        made: list[Any] = []
+        for value, array, tensor, varies in zip(inputs, given, tensors, self._varies):
+            if value is None or tensor is None:
+                made.append(None)
+            else:
+                pull = None if varies or not value.on_host else _given(array)
+                made.append(Value.of_tensor(tensor, value.elem, pull))
+        return made
+
+    def _fill(self, given: Sequence[Any]) -> None:
+        for memory, array in zip(self._arrays, given):
+            if memory is not None:
+                memory[tuple([slice(size) for size in array.shape])] = array
+
+    def _of(self, values: Mapping[Dim, int]) -> list[Tensor | None]:
+        """The inputs with some values of the sizes."""
+        key = tuple(values.values())
+        found = self._tensors.get(key)
+        if found is None:
+            if len(self._tensors) >= MOST_SHAPES:
+                del self._tensors[next(iter(self._tensors))]
+            found = self._tensors[key] = self._views(self._wholes, values)
+        return found
+
+    def _views(self, wholes: Sequence[Tensor | None], values: Mapping[Dim, int]) -> list[Tensor | None]:
+        bound = {dim: self._variables[dim].bind(value // dim.step) for dim, value in values.items()}
+        sizes = {dim: node * dim.step if dim.step > 1 else node for dim, node in bound.items()}
+        made: list[Tensor | None] = []
+        for whole, axes, varies in zip(wholes, self.layout.axes, self._varies):
+            if whole is None or axes is None or not varies:
+                made.append(whole)
+                continue
+            made.append(whole[tuple([slice(0, sizes[s]) if isinstance(s, Dim) else slice(None) for s in axes])])
+        return made
+
+    def _cut(self, found: Sequence[Tensor]) -> list[Tensor]:
+        """Results as tensors of numbers for sizes, in memory of their own."""
+        mine = {id(bottom(t)) for t in self._wholes if t is not None}
+        return [fixed(t, id(bottom(t)) in mine) for t in found]
+
+
+def _given(array: Array) -> Callable[[], Array]:
+    return lambda: array
+
+
+def fixed(x: Tensor, copies: bool = False) -> Tensor:
+    """A computed tensor with numbers for all of its sizes; `copies`: in any case in memory of its own."""
+    if not copies and not has_size(x.shape):
+        return x
+    array = x.numpy()
+    plain = array.dtype.name == numpy_name(x.dtype)
+    made = Tensor(array, x.device, copy=False) if plain and x.device.startswith("CPU") else Tensor(array, x.device)
+    return made if made.dtype is x.dtype else made.cast(x.dtype).realize()
