@@ -394,15 +394,19 @@ class Program:
                     given.replace(new)
         return result
 
-    def run_over(self, addresses: Sequence[int]) -> list[Tensor]:
-        """Run a program without variables, state and written inputs over inputs that lie in host memory.
+    def run_over(self, addresses: Sequence[int], variables: Mapping[str, int] | None = None) -> list[Tensor]:
+        """Run a program without state and written inputs over inputs that lie in host memory.
 
         Args:
-            addresses: of the inputs, in order: dense, of the type and the shape that the manifest says.
+            addresses: of the inputs, in order: dense, of the type and the largest shape that the manifest says.
+            variables: the values of those that are no constants.
 
         Returns:
             The outputs, in order.
         """
+        values = self._constants
+        if variables:
+            values = [variables.get(v.name, v.number) for v in self.manifest.variables]
         outputs = [(number, Buffer("CPU", dtype, size), shape) for number, dtype, size, shape in self._outputs]
         graph = self._graph
         with self._lock:
@@ -412,11 +416,15 @@ class Program:
                         graph.words[row.buffer] = address
                 for number, buffer, _ in outputs:
                     graph.words[number] = buffer.address if buffer.nbytes else 0
-                for number, value in enumerate(self._constants, len(self._places)):
+                for number, value in enumerate(values, len(self._places)):
                     graph.words[number] = value
                 graph.run()
         GlobalCounters.kernels += self.kernels
-        return [_tensor(buffer, shape) for _, buffer, shape in outputs]
+        if not variables:
+            return [_tensor(buffer, shape) for _, buffer, shape in outputs]
+        known = {v.name: value for v, value in zip(self.manifest.variables, values, strict=True)}
+        rows = zip(outputs, self.manifest.outputs, strict=True)
+        return [_cut(buffer, row, shape_at(row.shape, known)) for (_, buffer, _), row in rows]
 
     def _run(self, moving: Mapping[int, Buffer], variables: Mapping[str, int]) -> None:
         places = {number: buffer.address if buffer.nbytes else 0 for number, buffer in moving.items()}

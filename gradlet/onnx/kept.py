@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import threading
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, Final
@@ -26,6 +27,7 @@ from gradlet.io.manifest import Manifest, largest
 from gradlet.io.program import Program
 from gradlet.onnx.graph import Info, Model
 from gradlet.onnx.outline import Source
+from gradlet.onnx.sizes import MOST_LAYOUTS, Dim, Layout, Sizes
 from gradlet.runtime import diskcache
 from gradlet.runtime.buffer import Buffer, buffer_of, side_by_side
 from gradlet.runtime.device import Device
@@ -53,6 +55,7 @@ class KeptCalls:
         self._source = source
         self._device = device
         self._replays: dict[Any, _Sort | None] = {}  # by sort of call; None: nothing is kept of it
+        self._layouts: dict[Any, dict[Layout, _Sort]] = {}  # of calls with some sizes that vary, by all else
         self._setting, self._changes = "", -1  # what the replays belong to
         self._written: WeakSet[jit] = WeakSet()  # captures that were written down, or cannot be
 
@@ -76,26 +79,53 @@ class KeptCalls:
         return diskcache.key("onnx", self._name, fingerprint())
 
     # calls
-    def results(self, given: Mapping[str, Any]) -> list[Tensor] | None:
-        """The outputs for some arrays, or None where this call has to be made the long way: nothing was done."""
+    def results(self, given: Mapping[str, Any], sizes: Sizes) -> list[Tensor] | None:
+        """The outputs for some arrays, or None where this call has to be made the long way: nothing was done.
+
+        `sizes` says which sizes may vary, and how often calls came.
+        """
         sort = self._sort(given)
         if sort is None:
             return None
-        if sort not in self._replays:
-            if len(self._replays) >= MOST_SORTS:
-                del self._replays[next(iter(self._replays))]
-            content = diskcache.get(self._entry(sort))
-            self._replays[sort] = None if content is None else _Sort(pickle.loads(content))
-        found = self._replays[sort]
-        if found is None:
-            return None
+        if not sizes.given:
+            if sort not in self._replays:
+                if len(self._replays) >= MOST_SORTS:
+                    del self._replays[next(iter(self._replays))]
+                content = diskcache.get(self._entry(sort))
+                self._replays[sort] = None if content is None else _Sort(pickle.loads(content))
+            found = self._replays[sort]
+            if found is not None:
+                replay = self._replay(sort, found, given, None)
+                if replay is not None:
+                    return replay.run(given)
+        return self._results_of_sizes(given, sizes)
+
+    def _replay(self, sort: Any, found: _Sort, given: Mapping[str, Any], layout: Layout | None) -> _Replay | None:
         numbers = tuple([given[name].tobytes() for name in found.numbers])
         if numbers not in found.replays:
             if len(found.replays) >= MOST_SORTS:
                 del found.replays[next(iter(found.replays))]
-            found.replays[numbers] = self._recall(sort, found, numbers)
-        replay = found.replays[numbers]
-        return None if replay is None else replay.run(given)
+            found.replays[numbers] = self._recall(sort, numbers, layout)
+        return found.replays[numbers]
+
+    def _results_of_sizes(self, given: Mapping[str, Any], sizes: Sizes) -> list[Tensor] | None:
+        """The outputs by a capture whose sizes vary, the one with the least memory."""
+        kind = _kind(given, sizes)
+        if kind not in self._layouts:
+            if len(self._layouts) >= MOST_SORTS:
+                del self._layouts[next(iter(self._layouts))]
+            content = diskcache.get(self._entry(kind))
+            rows = [] if content is None else pickle.loads(content)
+            self._layouts[kind] = {layout: _Sort(numbers) for layout, numbers in rows}
+        if not self._layouts[kind]:
+            return None
+        shapes = sizes.shapes(given)
+        fitting = [(layout, values) for layout in self._layouts[kind] if (values := layout.values(shapes)) is not None]
+        if not fitting or sizes.count(shapes):
+            return None
+        layout, values = min(fitting, key=lambda pair: pair[0].elements)
+        replay = self._replay((kind, layout), self._layouts[kind][layout], given, layout)
+        return None if replay is None else replay.run(given, values)
 
     def remember(
         self,
@@ -105,6 +135,7 @@ class KeptCalls:
         function: jit,
         args: Any,
         model: Model,
+        varying: tuple[Layout, Sizes] | None = None,
     ) -> None:
         """Write down what was captured for some arrays, if it can be.
 
@@ -115,16 +146,18 @@ class KeptCalls:
             function: the model, jitted.
             args: its arguments.
             model: with the weights that it reads.
+            varying: which sizes vary, and what the model has of such captures.
         """
         sort = self._sort(given)
         if sort is None or model.borrows or function in self._written:
             return
         self._written.add(function)
+        layout = None if varying is None else varying[0]
         try:
             found = described(function, args)
         except JitError:
             return
-        if found is None or not _is_plain(found.manifest, given, names):
+        if found is None or not _is_plain(found.manifest, given, names, layout):
             return
         weights = self._weights(found.weights, model)
         if weights is None:
@@ -133,8 +166,16 @@ class KeptCalls:
         read = {name: self._digest(name) for name in self._layout() if model.graph.constants[name].was_read}
         content = (self._layout(), read, tuple(names), places, packed(found, data))
         values = tuple([given[name].tobytes() for name in numbers])
-        diskcache.put(self._capture_entry(sort, values), pickle.dumps(content, pickle.HIGHEST_PROTOCOL))
-        diskcache.put(self._entry(sort), pickle.dumps(tuple(numbers), pickle.HIGHEST_PROTOCOL))
+        entry: Any = tuple(numbers)
+        if varying is not None:
+            sort = _kind(given, varying[1])
+            before = diskcache.get(self._entry(sort))
+            rows = [row for row in (pickle.loads(before) if before else []) if row[0] != layout]
+            entry = [*rows[-MOST_LAYOUTS:], (layout, tuple(numbers))]
+            self._layouts.pop(sort, None)
+        place = sort if layout is None else (sort, layout)
+        diskcache.put(self._capture_entry(place, values), pickle.dumps(content, pickle.HIGHEST_PROTOCOL))
+        diskcache.put(self._entry(sort), pickle.dumps(entry, pickle.HIGHEST_PROTOCOL))
 
     def _sort(self, given: Mapping[str, Any]) -> Any:
         """What is the same for calls that do the same; None for those of which nothing is kept."""
@@ -149,6 +190,7 @@ class KeptCalls:
             setting = entry_name("onnx settings", dtypes.default_float.name, dtypes.default_int.name)
             if setting != self._setting:
                 self._replays.clear()
+                self._layouts.clear()
             self._setting, self._changes = setting, settings.Setting.changes
         return tuple(found)
 
@@ -210,7 +252,7 @@ class KeptCalls:
                 buffers[value.name] = buffer
         return buffers
 
-    def _recall(self, sort: Any, found: _Sort, numbers: Sequence[bytes]) -> _Replay | None:
+    def _recall(self, sort: Any, numbers: Sequence[bytes], varying: Layout | None) -> _Replay | None:
         content = diskcache.get(self._capture_entry(sort, numbers))
         if content is None:
             return None
@@ -222,7 +264,8 @@ class KeptCalls:
             return None
         manifest, kernels, data = program
         buffers = self._filled(manifest, places, data)
-        return _Replay(Program(manifest, [k.program for k in kernels], buffers, {}), names, work_of(manifest, kernels))
+        made = Program(manifest, [k.program for k in kernels], buffers, {})
+        return _Replay(made, names, work_of(manifest, kernels), varying)
 
 
 class _Sort:
@@ -234,14 +277,23 @@ class _Sort:
 
 
 class _Replay:
-    """One capture, ready."""
+    """One capture, ready; `layout` says which sizes vary: then arrays are copied to memory of the largest ones."""
 
-    def __init__(self, program: Program, names: Sequence[str], work: tuple[int, int]) -> None:
+    def __init__(
+        self, program: Program, names: Sequence[str], work: tuple[int, int], layout: Layout | None = None
+    ) -> None:
         self._program, self._names, self._work = program, names, work
         self._order = [one["output"] for one in program.manifest.result["list"]]
+        self._variables = {} if layout is None else {v.arg.name: dim for dim, v in layout.variables().items()}
+        self._memory = [
+            np.zeros(largest(value.shape), value.dtype.name) for value in (program.manifest.inputs if layout else ())
+        ]
+        self._lock = threading.Lock()  # while the memory is in use
 
-    def run(self, given: Mapping[str, Any]) -> list[Tensor]:
+    def run(self, given: Mapping[str, Any], values: Mapping[Dim, int] | None = None) -> list[Tensor]:
         """The outputs for other arrays of the same sort."""
+        if values is not None:
+            return self._run_sizes(given, values)
         arrays = []
         for name in self._names:
             array = given[name]
@@ -251,12 +303,28 @@ class _Replay:
         count_work(self._work)
         return [outputs[number] for number in self._order]
 
+    def _run_sizes(self, given: Mapping[str, Any], values: Mapping[Dim, int]) -> list[Tensor]:
+        variables = {name: values[dim] // dim.step for name, dim in self._variables.items()}
+        with self._lock:
+            for name, memory in zip(self._names, self._memory, strict=True):
+                memory[tuple([slice(size) for size in given[name].shape])] = given[name]
+            outputs = self._program.run_over([a.ctypes.data if a.nbytes else 0 for a in self._memory], variables)
+        count_work(self._work)
+        return [outputs[number] for number in self._order]
 
-def _is_plain(manifest: Manifest, given: Mapping[str, Any], names: Sequence[str]) -> bool:
+
+def _kind(given: Mapping[str, Any], sizes: Sizes) -> Any:
+    """What is the same for calls that differ in sizes alone."""
+    limits = None if sizes.given is None else tuple(sizes.given.values())
+    return "sizes", limits, tuple([(name, array.dtype, array.ndim) for name, array in given.items()])
+
+
+def _is_plain(manifest: Manifest, given: Mapping[str, Any], names: Sequence[str], layout: Layout | None) -> bool:
     """Whether a program takes the arrays as they are, gives new tensors, and changes nothing else."""
     if manifest.state or manifest.random or manifest.moves or manifest.updated:
         return False
-    if any(variable.source != "constant" for variable in manifest.variables):
+    known = set() if layout is None else {variable.arg.name for variable in layout.variables().values()}
+    if any(variable.source != "constant" and variable.name not in known for variable in manifest.variables):
         return False
     if any(manifest.buffers[value.buffer].role != "output" for value in manifest.outputs):
         return False
@@ -266,4 +334,8 @@ def _is_plain(manifest: Manifest, given: Mapping[str, Any], names: Sequence[str]
     if result is None or any(set(one) != {"output"} for one in result):
         return False
     pairs = [(given[name], value) for name, value in zip(names, manifest.inputs, strict=True)]
+    if layout is not None:
+        shapes = [shape for shape in layout.largest() if shape is not None]
+        fits = [largest(value.shape) == shape for (_, value), shape in zip(pairs, shapes, strict=True)]
+        return all(fits) and all(a.dtype.name == value.dtype.name for a, value in pairs)
     return all(a.dtype.name == value.dtype.name and a.shape == value.shape for a, value in pairs)

@@ -340,12 +340,13 @@ class OnnxRunner:
         if replayed is None:
             replayed = self._sizes.again(given)
         if replayed is None and self._kept is not None:
-            replayed = self._kept.results(given)
+            replayed = self._kept.results(given, self._sizes)
         if replayed is not None:
             return dict(zip(self._results, replayed))
         found = self._inputs(given)
         replayed = self._sizes.results(given, found)
         if replayed is not None:
+            self._keep(given, found, True)
             return dict(zip(self._results, replayed))
         try:
             replayed, values = self._replays.results(found, self._sizes.is_frequent)
@@ -369,15 +370,20 @@ class OnnxRunner:
     def _walk(self, found: Sequence[Any]) -> list[Any]:
         return Run(self).graph(self._parsed().graph, found, None)
 
-    def _keep(self, given: Mapping[str, Any], found: Sequence[Any]) -> None:
+    def _keep(self, given: Mapping[str, Any], found: Sequence[Any], varies: bool = False) -> None:
         """Let other processes find what a call captured."""
         if self._kept is None:
             return
-        captured = self._replays.captured(found)
+        if varies:
+            sized = self._sizes.captured(found)
+            captured, varying = (None, None) if sized is None else (sized[1:], (sized[0], self._sizes))
+        else:
+            captured, varying = self._replays.captured(found), None
         if captured is not None:
             numbers, function, args = captured
             names = [name for name, value in zip(self._names, found) if value is not None]
-            self._kept.remember(given, names, [self._names[i] for i in numbers], function, args, self._parsed())
+            which = [self._names[i] for i in numbers]
+            self._kept.remember(given, names, which, function, args, self._parsed(), varying)
 
     def _inputs(self, given: Mapping[str, Any]) -> list[Any]:
         graph = self._parsed().graph

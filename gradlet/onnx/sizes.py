@@ -86,6 +86,11 @@ class Layout(NamedTuple):
             for axes in self.axes
         ]
 
+    @property
+    def elements(self) -> int:
+        """How many elements all inputs have in memory."""
+        return sum([prod(shape) for shape in self.largest() if shape is not None])
+
     def variables(self) -> dict[Dim, Any]:
         """A variable for each size, in units of its step; their names are those of identifiers."""
         found: dict[Dim, Any] = {}
@@ -205,7 +210,7 @@ class Sizes:
         if found is None:
             return None
         plan, shapes, values = found
-        if self.given is None and self.calls.add(shapes) > OWN_AFTER:
+        if self.count(shapes):
             del self._known[key]
             return None
         return plan.replayed([given.get(info.name) for info in self.infos], values)
@@ -245,6 +250,14 @@ class Sizes:
             plan = None
         return None
 
+    def shapes(self, given: Mapping[str, Any]) -> Shapes:
+        """The shapes of arrays, None for inputs that are left out."""
+        return tuple([given[info.name].shape if info.name in given else None for info in self.infos])
+
+    def count(self, shapes: Shapes) -> bool:
+        """Count a call; returns whether its sizes came often enough to be captured for themselves."""
+        return self.given is None and self.calls.add(shapes) > OWN_AFTER
+
     def withdraw(self) -> None:
         """Forget what the last call found out: it fails with numbers for sizes, too."""
         for names in self._last:
@@ -253,7 +266,7 @@ class Sizes:
     def captured(self, inputs: Sequence[Any]) -> tuple[Layout, list[int], Any, list[Tensor]] | None:
         """What was captured for sizes like these, as `Replays.captured`, behind its layout."""
         shapes: Shapes = tuple([None if v is None else tuple(v.shape) for v in inputs])
-        for layout, plan in self._plans.items():
+        for layout, plan in reversed(self._plans.items()):
             values = layout.values(shapes)
             if values is not None:
                 found = plan.captured(inputs, values)
@@ -377,8 +390,7 @@ class Sizes:
         found = Layout(tuple(axes))
         if found.values(shapes) is None:  # a size of 0, or one that is no multiple
             return None
-        most = sum([prod(shape) for shape in found.largest() if shape is not None])
-        return found if most * 8 <= MOST_BYTES else None
+        return found if found.elements * 8 <= MOST_BYTES else None
 
     def _dim(self, name: str) -> Dim:
         if self.given is not None:

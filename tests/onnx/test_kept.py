@@ -21,6 +21,7 @@ from gradlet.base import settings
 from gradlet.base.errors import ArgumentError, FileFormatError
 from gradlet.engine import compile as compilation
 from gradlet.onnx import runner as runners
+from gradlet.onnx import sizes
 from gradlet.onnx.outline import LARGE, outline
 from gradlet.onnx.runner import OnnxRunner
 from gradlet.runtime import diskcache
@@ -128,6 +129,68 @@ def test_other_sizes_are_captured_anew(tmp_path: Path, loads: list[int]) -> None
     check(OnnxRunner(path), constants, 4)
     check(OnnxRunner(path), constants, 0)
     assert len(loads) == 1
+
+
+@pytest.mark.parametrize("dims", [None, {"n": (1, 8)}])
+def test_sizes_that_vary_are_found_again(tmp_path: Path, loads: list[int], dims: Any) -> None:
+    path, constants = tmp_path / "m.onnx", weights(1 if dims is None else 2)
+    first = OnnxRunner(layer(path, constants), dims=dims)
+    for count in (4, 7, 5):
+        check(first, constants, count)
+    assert len(first._sizes._plans) == 1
+    loads.clear()
+    second = OnnxRunner(path, dims=dims)
+    kept = []
+    for count in (7, 3, 8, 1, 5, 6, 2, 3):
+        check(second, constants, count)
+        kept.append((count, second(x=rows(count))["y"]))
+    for count, found in kept:
+        expected = np.tanh(rows(count) @ constants["w"] + constants["b"])
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-4)
+    assert not loads and not second._sizes._plans and not second._replays._plans
+    if dims is None:
+        check(second, constants, 9)  # beyond: captured here
+    else:
+        with pytest.raises(ArgumentError, match="axis 0 has size 9"):
+            second(x=rows(9))
+    assert len(loads) == 1
+    loads.clear()
+    check(OnnxRunner(path, dims={"n": (2, 10)}), constants, 3)  # other limits
+    assert len(loads) == 1
+
+
+def test_sizes_that_vary_and_come_often(tmp_path: Path, loads: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    path, constants = tmp_path / "m.onnx", weights(3)
+    first = OnnxRunner(layer(path, constants))
+    for count in (4, 7):
+        check(first, constants, count)
+    monkeypatch.setattr(sizes, "OWN_AFTER", 6)
+    loads.clear()
+    second = OnnxRunner(path)
+    for _ in range(5):
+        check(second, constants, 3)
+    assert len(loads) == 1 and len(second._replays._plans) == 1
+    loads.clear()
+    third = OnnxRunner(path)
+    for _ in range(5):
+        check(third, constants, 3)
+    assert not loads
+
+
+def test_numbers_that_decide_beside_a_size_that_varies(tmp_path: Path, loads: list[int]) -> None:
+    nodes = [helper.make_node("Tile", ["x", "times"], ["t"]), helper.make_node("Exp", ["t"], ["y"])]
+    inputs = {"x": (FLOAT, ["n", "k"]), "times": (INT64, [2])}
+    path = write(tmp_path / "m.onnx", nodes, inputs, {"y": FLOAT}, {})
+    for again in range(2):
+        runner = OnnxRunner(path)
+        for count, wide in ((3, 5), (4, 5), (2, 6), (4, 8), (3, 7)):
+            for times in ([1, 2], [1, 3]):
+                x = rows(count)[:, :wide]
+                found = runner(x=x, times=np.array(times))["y"].numpy()
+                np.testing.assert_allclose(found, np.exp(np.tile(x, times)), rtol=1e-5)
+        assert again == 0 or not loads
+        loads.clear()
 
 
 def test_other_data_of_a_large_weight_is_read_from_its_file(tmp_path: Path, loads: list[int]) -> None:
