@@ -68,7 +68,7 @@ def tile(facts: KernelFacts, plan: Plan, parallel: bool = False) -> set[UOp]:
     if found is None:
         return set()
     if not plan_thin(facts, plan, found, parallel) and not plan_deep(facts, plan, found):
-        _plan_tile(facts, plan, found)
+        _plan_tile(facts, plan, found, parallel)
     return set(facts.ranges[best.src[0]])
 
 
@@ -184,13 +184,13 @@ def _reuse(facts: KernelFacts, plan: Plan, access: Access, outputs: set[UOp]) ->
     return min(REUSE, max(others, default=1))
 
 
-def _plan_tile(facts: KernelFacts, plan: Plan, found: Contraction) -> None:
+def _plan_tile(facts: KernelFacts, plan: Plan, found: Contraction, parallel: bool) -> None:
     along_reduce = found.vector in found.reduce.src[1:]
     if along_reduce and found.columns is None and found.rows is not None and _walk_far_rows(plan, found, found.rows):
         _ask_ahead(facts, plan, found, found.rows)
         return
     alone = found.together == 1 and not along_reduce
-    if alone and plan_pixels(facts, plan, found.reduce, found.vector, found.pixels, found.columns):
+    if alone and plan_pixels(facts, plan, found.reduce, found.vector, found.pixels, found.columns, parallel):
         return
     shape = _shape(plan, found, along_reduce)
     _keep_streams_short(facts, plan, found, along_reduce)

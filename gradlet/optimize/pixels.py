@@ -21,7 +21,7 @@ LONG_RUN = 64  # iterations of a sum's innermost range that are worth a loop of 
 
 
 def plan_pixels(
-    facts: KernelFacts, plan: Plan, reduce: UOp, vector: UOp, rows: Sequence[UOp], strips: UOp | None
+    facts: KernelFacts, plan: Plan, reduce: UOp, vector: UOp, rows: Sequence[UOp], strips: UOp | None, parallel: bool
 ) -> bool:
     """Plan a tile of pixels and vectors of channels; whether it suits.
 
@@ -32,6 +32,7 @@ def plan_pixels(
         vector: the channels of a strip, contiguous in the weights.
         rows: the ranges of pixels.
         strips: the range over strips of channels.
+        parallel: whether threads share the kernel.
     """
     lanes = plan.lanes_for(vector)
     size = plan.size(vector)
@@ -45,31 +46,55 @@ def plan_pixels(
     if near is not None and _fits(plan, plan.size(near), vectors):
         _plan_taps(facts, plan, vector, vectors, near, [r for r in rows if r is not near])
         return True
-    best, best_cost = None, math.inf
-    for loop in sorted(rows, key=lambda r: -r.arg.number):
-        for amount in range(1, min(plan.size(loop), plan.target.vector_registers) + 1):
-            if not _fits(plan, amount, vectors):
-                break
-            cost = _cost(plan, plan.size(loop), amount, vectors)
-            if cost < best_cost - 1e-9 and plan.divides_evenly(loop, amount):
-                best, best_cost = (loop, amount), cost
-    if best is None:
+    depth = math.prod(plan.size(r) for r in runs)
+    tile = _choose(plan, rows, vectors, depth * lanes * reduce.dtype.itemsize)
+    if tile is None:
         return False
-    loop, amount = best
+    loop, amount, wide = tile
     outputs = [r for r in facts.loops if r.arg.kind is AxisKind.LOOP]
     if outputs[-1] is not loop and len(outputs) > 1:
         plan.innermost(loop, outputs)
+    others = [r for r in outputs if r in rows and r is not loop]
     if strips is not None and range_size(strips) is not None:
-        _place_strips(facts, plan, reduce, strips, [r for r in outputs if r in rows and r is not loop])
-    plan.vector_block(vector, lanes, vectors)
+        _place_strips(facts, plan, reduce, strips, others, vectors // wide, parallel)
+    if wide < vectors and others:
+        plan.outside(vector, others)
+    plan.vector_block(vector, lanes, wide)
     # In one loop, which threads can share; of two blocks that differ, whose sums would all be in registers at once.
-    if plan.size(loop) > MANY_BLOCKS * amount or amount < plan.size(loop) < 2 * amount:
+    if plan.size(loop) > MANY_BLOCKS * amount or _overlaps(plan.size(loop), amount):
         plan.unroll(loop, amount)
     else:
         plan.balance(loop, amount)
     inner = max(runs, key=lambda r: r.arg.number)
     taps = [r for r in runs if r is not inner]
-    return plan.size(inner) >= LONG_RUN or not taps or _write_out(plan, taps, amount * vectors)
+    return plan.size(inner) >= LONG_RUN or not taps or _write_out(plan, taps, amount * wide)
+
+
+def _choose(plan: Plan, rows: Sequence[UOp], vectors: int, panel: int) -> tuple[UOp, int, int] | None:
+    """The range of pixels that a tile takes, how many, and how many vectors: all of a strip, or a half or quarter of it.
+
+    Args:
+        plan: says what can be cut.
+        rows: the ranges of pixels.
+        vectors: of a strip.
+        panel: bytes of the weights of one vector.
+    """
+    best, best_cost = None, math.inf
+    far = vectors * panel > 2 * plan.target.l1_bytes
+    for wide in [vectors // parts for parts in (1, 2, 4) if vectors % parts == 0]:
+        for loop in sorted(rows, key=lambda r: -r.arg.number):
+            for amount in range(1, min(plan.size(loop), plan.target.vector_registers) + 1):
+                if not _fits(plan, amount, wide):
+                    break
+                cost = _cost(plan, plan.size(loop), amount, wide, far)
+                if cost < best_cost - 1e-9 and plan.divides_evenly(loop, amount):
+                    best, best_cost = (loop, amount, wide), cost
+    return best
+
+
+def _overlaps(size: int, amount: int) -> bool:
+    """Whether there are two blocks of pixels, which overlap."""
+    return amount < size < 2 * amount
 
 
 def _taps(facts: KernelFacts, plan: Plan, reduce: UOp, rows: Sequence[UOp]) -> UOp | None:
@@ -97,21 +122,28 @@ def _plan_taps(facts: KernelFacts, plan: Plan, vector: UOp, vectors: int, taps: 
     plan.unroll(inner, max(n for n in range(1, most + 1) if count % n == 0 or n == 1))
 
 
-def _place_strips(facts: KernelFacts, plan: Plan, reduce: UOp, strips: UOp, pixels: Sequence[UOp]) -> None:
+def _place_strips(
+    facts: KernelFacts, plan: Plan, reduce: UOp, strips: UOp, pixels: Sequence[UOp], parts: int, parallel: bool
+) -> None:
     """The loop over strips of channels goes where the factors are read least often from beyond the second cache.
 
     Inside of the pixels' loops all weights are read again for each of their iterations, unless they stay in the cache;
-    outside of them the image is, for each strip, unless what is read of it in between stays there.
+    outside of them the image is, for each strip, or each of its parts, unless what is read in between stays there.
+    Cores that share the pixels read all weights each, and all of the image where they share the strips.
     """
     loads = [a for a in facts.accesses if not a.is_store and a.node in plan.below(reduce)]
     weights = [a for a in loads if strips in a.ranges]
     image = [a for a in loads if strips not in a.ranges]
-    item, l2, count = reduce.dtype.itemsize, plan.target.l2_bytes, plan.size(strips)
+    item, l2, count = reduce.dtype.itemsize, plan.target.l2_bytes, plan.size(strips) * parts
     every = sum(_span(facts, a, frozenset()) for a in weights) * item
+    whole = sum(_span(facts, a, frozenset()) for a in image) * item
+    if parallel and pixels and every > whole and not plan.size(strips) % plan.target.cores:
+        plan.outside(strips, pixels)
+        plan.share_first = strips
+        return
     best, best_cost = len(pixels), math.inf
     for outside in range(len(pixels), -1, -1):
         again = 1 if every <= l2 * 3 // 5 else math.prod(plan.size(r) for r in pixels[:outside])
-        whole = sum(_span(facts, a, frozenset()) for a in image) * item
         between = sum(_span(facts, a, frozenset(pixels[:outside])) for a in image) * item
         cost = every * again + whole * (1 if between + every // count <= l2 * 4 // 5 else count)
         if cost < best_cost:
@@ -134,12 +166,16 @@ def _fits(plan: Plan, amount: int, vectors: int) -> bool:
     return amount * vectors + vectors + 1 <= registers - (3 if registers >= 32 else 1)
 
 
-def _cost(plan: Plan, size: int, amount: int, vectors: int) -> float:
-    """Loads of a multiply-add, and what waiting for sums costs where there are few of them, of the mean block."""
-    mean = size / -(-size // amount)
+def _cost(plan: Plan, size: int, amount: int, vectors: int, far: bool) -> float:
+    """Loads of a multiply-add, those of weights twice where they come from `far`, beyond the nearest cache, and what
+    waiting for sums costs where there are few of them, of the mean block; pixels of two blocks are computed twice.
+    """
+    overlaps = _overlaps(size, amount)
+    mean = amount if overlaps else size / -(-size // amount)
     latency = 8 if plan.target.vector_registers >= 32 else 6
     sums = mean * vectors
-    return (mean + vectors) / sums + 0.25 * max(1.0, latency / sums)
+    cost = (mean + vectors * (1 + far)) / sums + 0.25 * max(1.0, latency / sums)
+    return cost * 2 * amount / size if overlaps else cost
 
 
 def _write_out(plan: Plan, taps: Sequence[UOp], body: int) -> bool:

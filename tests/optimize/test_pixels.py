@@ -96,6 +96,43 @@ def test_strips_stand_where_the_factors_are_read_least() -> None:
     assert many.index(8) == 0
 
 
+@pytest.mark.parametrize(
+    ("image", "weight", "rows"),
+    [
+        ((8, 256, 14, 14), (512, 256, 3, 3), [2, 7]),  # half a strip: no pixel of the seven is computed twice
+        ((8, 16, 14, 14), (512, 16, 3, 3), [4, 4, 3]),  # few weights, which stay in the nearest cache
+        ((8, 256, 28, 28), (512, 256, 3, 3), [4, 5]),  # fourteen pixels make blocks of 5 and 4
+    ],
+)
+def test_tiles_take_a_part_of_a_strip_where_pixels_would_be_computed_twice(
+    image: tuple[int, ...], weight: tuple[int, ...], rows: list[int]
+) -> None:
+    opts = heuristic.choose(product(image, weight, AVX512, padding=1, stride=2), AVX512)
+    assert [amount for amount, _ in tile(opts)] == rows
+
+
+@pytest.mark.parametrize("channels", [256, 320])
+def test_cores_share_strips_where_weights_are_more_than_the_image(channels: int) -> None:
+    kernel = product((1, channels, 14, 14), (256, channels, 3, 3), AVX512, padding=1)
+    opts = heuristic.choose(kernel, AVX512)
+    order = list(KernelFacts(kernel).loops)
+    for opt in opts:
+        if opt.kind is OptKind.REORDER:
+            order.insert(opt.amount, order.pop(opt.axis))
+    (shared,) = [int(order[opt.axis].src[0].arg) for opt in opts if opt.kind is OptKind.PARALLEL]
+    assert shared == 4  # strips of 64
+
+
+@pytest.mark.parametrize(("shape", "channels"), [((1, 96, 7, 7), 128), ((2, 80, 13, 7), 192)])
+def test_parts_of_strips(shape: tuple[int, ...], channels: int) -> None:
+    rng = np.random.default_rng(sum(shape))
+    x = rng.standard_normal(shape).astype(np.float32)
+    w = rng.standard_normal((channels, shape[1], 3, 3)).astype(np.float32)
+    got = Tensor(x).conv2d(Tensor(w), padding=1).relu().numpy()
+    wanted = torch.nn.functional.conv2d(torch.from_numpy(x), torch.from_numpy(w), padding=1).relu().numpy()
+    np.testing.assert_allclose(got, wanted, atol=1e-3)
+
+
 @pytest.mark.parametrize("shape", [(3, 24, 9, 17), (1, 16, 23, 5), (5, 16, 7, 7), (2, 16, 1, 40)])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_odd_sizes(shape: tuple[int, ...], stride: int) -> None:
