@@ -71,7 +71,7 @@ def plan_pixels(
 
 
 def _choose(plan: Plan, rows: Sequence[UOp], vectors: int, panel: int) -> tuple[UOp, int, int] | None:
-    """The range of pixels that a tile takes, how many, and how many vectors: all of a strip, or a half or quarter of it.
+    """The range of pixels that a tile takes, how many, and how many vectors: all of a strip, or or a part.
 
     Args:
         plan: says what can be cut.
