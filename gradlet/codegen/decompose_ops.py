@@ -13,6 +13,7 @@ from typing import Final
 from gradlet.base.dtype import dtypes
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.codegen import rounded
+from gradlet.graph.loose import Positive, loose_values
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import DOTS, ELEMENTWISE, Op
 from gradlet.optimize.analysis import kernel_order, use_counts
@@ -65,14 +66,15 @@ _LOOSE: Final = 1 << Op.EXP | 1 << Op.EXP2 | 1 << Op.FDIV
 def decompose(sink: UOp, target: Target) -> UOp:
     """Replace every transcendental op that the target does not support.
 
-    Where results have 16 bits or less, a target that approximates may use its instructions: see `rounded`.
+    Where results have 16 bits or less, a target that approximates may use its instructions: see `graph/loose`.
     """
     approximates = target.approximates and sink.mask & _LOOSE and not STRICT_FLOAT.value
     if not sink.mask & _EXPANDED and not approximates:
         return sink
     new: dict[UOp, UOp] = {}
     order = kernel_order(sink)
-    loose = rounded.loose_values(order) | rounded.loose_powers(order) if approximates else frozenset()
+    loose = loose_values(order) | rounded.loose_powers(order) if approximates else frozenset()
+    positive = Positive()
     for node in order:
         if not node.src:
             continue
@@ -80,6 +82,9 @@ def decompose(sink: UOp, target: Target) -> UOp:
         if node in loose:
             if node.op is Op.EXP or node.op is Op.EXP2:
                 new[node] = rounded.power_of_e(src[0], LOG2_E) if node.op is Op.EXP else mk(node.op, node.dtype, src)
+                continue
+            if node.op is Op.FDIV and rounded.is_near_reciprocal(node, positive):
+                new[node] = rounded.near_quotient(*src)
                 continue
             if node.op is Op.FDIV and len(node.src[1].ranges) < len(node.ranges):
                 new[node] = rounded.quotient(*src)

@@ -114,7 +114,8 @@ def _keep(key: tuple[Any, ...], kernel: Kernel) -> None:
 def prepare_kernels(wanted: Iterable[tuple[UOp, str]]) -> None:
     """Have the kernels for these graphs on these devices: LLVM works on one in a thread while the next is lowered.
 
-    One thread is as many as help, since llvmlite lets one at a time into LLVM. Bodies that several launches have are
+    One thread is as many as help, since llvmlite lets one at a time into LLVM; other compilers work on several at once
+    (`compilers` of the backend). Bodies that several launches have are
     lowered once. A single kernel is left to be compiled when it runs, and so are searches, which have processes of
     their own, and on a single core all kernels if few of them are launches of several.
     """
@@ -136,12 +137,13 @@ def prepare_kernels(wanted: Iterable[tuple[UOp, str]]) -> None:
 
 
 def _prepare_beside(missing: Sequence[tuple[UOp, str]], settings_key: tuple[tuple[str, Any], ...]) -> None:
-    """Have these kernels, with LLVM in a thread of its own."""
+    """Have these kernels, with the compiler in threads of its own."""
     from concurrent.futures import ThreadPoolExecutor
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
-    assembler = ThreadPoolExecutor(1, "gradlet-llvm")
+    most = max(getattr(Device[device], "compilers", 1) for _, device in missing)
+    assembler = ThreadPoolExecutor(min(most, len(missing)), "gradlet-compiler")
     waiting: deque[tuple[tuple[Any, ...], _Begun]] = deque()
     try:
         with report.compiling(len(missing)) as show:

@@ -22,10 +22,12 @@ class Function(NamedTuple):
     Attributes:
         formula: inputs -> value; all of one float type, float32 or float64, and of one shape.
         slopes: value and inputs -> the derivative along each input.
+        rough: inputs -> the value, off by several units in the last place where `formula` is not.
     """
 
     formula: Callable[..., UOp]
     slopes: Callable[..., Sequence[UOp]]
+    rough: Callable[..., UOp] | None = None
 
 
 def function(name: str, *inputs: UOp) -> UOp:
@@ -38,12 +40,23 @@ def function(name: str, *inputs: UOp) -> UOp:
     return node
 
 
+def rough_formula(node: UOp) -> Callable[..., UOp] | None:
+    """How a DERIVATIVE node may be computed from its inputs where its result need not be exact; None: as it is."""
+    found = FUNCTIONS.get(node.arg.name)
+    return found.rough if found is not None and node.arg is _ARGUMENTS[node.arg.name] else None
+
+
 def _one(x: UOp) -> UOp:
     return x.coerce(1.0)
 
 
 def _sigmoid(x: UOp) -> UOp:
     return function("sigmoid", x)
+
+
+def _rough_sigmoid(x: UOp) -> UOp:
+    """`1 / (1 + 2**(-x log2 e))`; far below zero the power is infinite and the quotient zero."""
+    return _one(x).fdiv((x * (-1 / math.log(2.0))).exp2() + 1.0)
 
 
 def _silu_slopes(value: UOp, sigmoid: UOp) -> Sequence[UOp]:
@@ -70,8 +83,10 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "logaddexp2": Function(
         approximate.logaddexp2, lambda value, x, y: (_before(x, y, math.log(2.0)), _before(y, x, math.log(2.0)))
     ),
-    "sigmoid": Function(approximate.sigmoid, lambda value, x: (value * (1.0 - value),)),
-    "silu": Function(approximate.silu, lambda value, x: _silu_slopes(value, _sigmoid(x))),
+    "sigmoid": Function(approximate.sigmoid, lambda value, x: (value * (1.0 - value),), _rough_sigmoid),
+    "silu": Function(
+        approximate.silu, lambda value, x: _silu_slopes(value, _sigmoid(x)), lambda x: x * _rough_sigmoid(x)
+    ),
     "softplus": Function(approximate.softplus, lambda value, x: (_sigmoid(x),)),
     "tanh_softplus": Function(approximate.tanh_softplus, lambda value, x: ((1.0 - value * value) * _sigmoid(x),)),
     "tan": Function(approximate.tan, lambda value, x: (value * value + 1.0,)),

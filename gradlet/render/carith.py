@@ -209,6 +209,8 @@ def _math(op: Op, dtype: DType, args: Sequence[str]) -> str:
         return f"{_MATH[op]}f({args[0]})"
     if dtype is dtypes.float32 and op is Op.EXP2:
         return f"power_of_two({args[0]})"  # of targets that approximate
+    if dtype is dtypes.float32 and op is Op.POW and args[1] == literal(-1.0, dtype):
+        return f"near_reciprocal({args[0]})"  # of these, too
     raise RenderError(f"{op.name} of {dtype.name} reached the renderer")
 
 

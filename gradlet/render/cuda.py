@@ -30,6 +30,7 @@ WARPGROUP: Final = 128
 # Of a lane that copies, and of one that computes beside it, by groups of four warps that do.
 FEW_REGISTERS: Final = 24
 REGISTERS: Final = {2: 240, 3: 160}
+PAIRED: Final = frozenset({"float16", "bfloat16"})  # two of them are made of float32 at once
 ALIGN: Final = 128  # bytes, of arrays in shared memory
 WHOLE: Final = 1024  # where pieces are exchanged by row
 
@@ -62,19 +63,27 @@ inline_ float float_of_half(unsigned short x) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
   return y;
 }
-inline_ unsigned short half_of_float(float x) {
-  unsigned short y;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
-  return y;
+// A single one is a pair with 0: its own instruction takes eight times as long.
+inline_ u32 two_float16(float low, float high) {
+  u32 x;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));
+  return x;
 }
-inline_ unsigned short bfloat16_of_float(float x) {
-  unsigned short y;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
-  return y;
+inline_ u32 two_bfloat16(float low, float high) {
+  u32 x;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));
+  return x;
 }
+inline_ unsigned short half_of_float(float x) { return (unsigned short)two_float16(x, 0.0f); }
+inline_ unsigned short bfloat16_of_float(float x) { return (unsigned short)two_bfloat16(x, 0.0f); }
 inline_ float power_of_two(float x) {
   float y;
   asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+inline_ float near_reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 inline_ float max_float(float x, float y) {
@@ -330,6 +339,19 @@ class _Kernel(CKernel):
         return 1 if local.op is Op.LOCAL and local.arg.private else super().access_width(index, count)
 
     # lanes
+    def _element_wise(self, node: UOp) -> None:
+        """Lanes become narrow two at a time."""
+        name, count = node.dtype.scalar.name, node.dtype.count
+        if node.op is not Op.CAST or count % 2 or name not in PAIRED or node.src[0].dtype.scalar is not dtypes.float32:
+            super()._element_wise(node)
+            return
+        lanes = self._lanes(node.src[0], count)
+        result: list[str] = []
+        for low, high in zip(lanes[::2], lanes[1::2], strict=True):
+            pair = self.declare(dtypes.uint32, f"two_{name}({low}, {high})")
+            result += [self.declare(node.dtype, f"(unsigned short)({pair}{shift})") for shift in ("", " >> 16")]
+        self.values[node] = tuple(result)
+
     def _lanes_that_store(self) -> str:
         """Which of the lanes that computed the same store it: those whose other digits are 0."""
         threads = self.program.threads

@@ -84,6 +84,7 @@ class Backend(Protocol):
     A backend with `recalls = True` keeps code on disk, and can run it again without the program it was made of: it has
     `describe(source, program)`, what belongs to the code as plain data, and `recall(described)`, a `Program` or None.
 
+    `compilers` says how many threads at once its `assemble` makes use of; one, if it is not there.
     A backend with `graphs = True` has `graph(launches, words)`, a `LaunchGraph` of `GraphLaunch`es over so many words.
     Launches on other devices are replayed one by one.
     """

@@ -199,7 +199,7 @@ def _home(
     # The writer of what this step reads comes after the whole cell: fine unless the cell may wait for that writer.
     if any(w is not cell.root and (careful or not steps.is_last(w)) for w in readers.get(step, ())):
         return None
-    if len(cell.members) >= MAX_STEPS:
+    if len(cell.members) >= MAX_STEPS or _is_stored_narrow(step, cell.root, steps):
         return None
     limit = min(MAX_OPERANDS, target_of(steps.devices[step]).max_args - 1)
     new_sources = sum(s not in cell.sources and s.op not in SCALAR_LEAVES for s in {s for _, s in steps.reads[step]})
@@ -220,6 +220,13 @@ def _home(
     if step in finishing and any(_is_padded(step, u, steps) for u in users):
         return None  # the reduce would run for the elements of the border too, each guarded
     return cell if all(_reads_once(step, u, steps) for u in users) else None
+
+
+def _is_stored_narrow(step: UOp, root: UOp, steps: Steps) -> bool:
+    """Whether a cell's root only widens the step: whoever reads it may do so, and less is stored."""
+    if root.op is not Op.CAST or root.src[0] is not step or root in steps.forced:
+        return False
+    return step.dtype.is_float and root.dtype.is_float and step.dtype.itemsize < root.dtype.itemsize
 
 
 def _finishing(steps: Steps) -> set[UOp]:

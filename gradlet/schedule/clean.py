@@ -6,9 +6,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from gradlet.base.errors import ArgumentError
+from gradlet.grad.functions import rough_formula
+from gradlet.graph.loose import loose_values
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op, VariableArg
 from gradlet.schedule.moves import chain_to, replay, root_of, whole_root_of
+from gradlet.target.target import Target
 
 # (old node, its new sources) -> new node, or None to keep it with its new sources.
 Change = Callable[[UOp, tuple[UOp, ...]], UOp | None]
@@ -76,17 +79,34 @@ def rebuild(
     return new.get(root, root)
 
 
-def drop_marks(root: UOp, devices: Mapping[UOp, str], order: Sequence[UOp] | None = None) -> UOp:
-    """DETACH and DERIVATIVE are nothing here; a COPY to where values are already, or of constants, copies nothing."""
+def drop_marks(
+    root: UOp, devices: Mapping[UOp, str], order: Sequence[UOp] | None = None, rough: Collection[UOp] = ()
+) -> UOp:
+    """DETACH and DERIVATIVE are nothing here; a COPY to where values are already, or of constants, copies nothing.
+
+    Those in `rough` are computed by a short formula.
+    """
     if not root.mask & _HAS_MARKS:
         return root
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is Op.COPY and devices.get(node.src[0]) not in (None, node.arg.device):
             return None
+        if node in rough:
+            formula = rough_formula(node)
+            return src[0] if formula is None else formula(*src[1:])
         return src[0]
 
     return rebuild(root, change, _MARKS, order)
+
+
+def rough_functions(
+    order: Sequence[UOp], devices: Mapping[UOp, str], target_of: Callable[[str], Target]
+) -> frozenset[UOp]:
+    """The functions of a graph that need not be exact, on targets whose instructions approximate."""
+    found = [n for n in order if n.op is Op.DERIVATIVE and rough_formula(n) is not None]
+    found = [n for n in found if n in devices and target_of(devices[n]).approximates]
+    return loose_values(order).intersection(found) if found else frozenset()
 
 
 def bind_variables(root: UOp, values: dict[UOp, int], computed: int) -> UOp:

@@ -48,7 +48,9 @@ __all__ = ["PIPELINE", "CopyCall", "KernelCall", "Schedule", "make_schedule"]
 def _drop_marks(node: UOp, context: Context) -> UOp:
     order = toposort((node,))
     context.devices = clean.find_devices(order)
-    return clean.drop_marks(node, context.devices, order)
+    exact = STRICT_FLOAT.value or not node.mask & 1 << Op.DERIVATIVE
+    rough = frozenset() if exact else clean.rough_functions(order, context.devices, context.target_of)
+    return clean.drop_marks(node, context.devices, order, rough)
 
 
 def _bind_variables(node: UOp, context: Context) -> UOp:

@@ -52,7 +52,6 @@ LOOSE = {
     "sum": lambda x: x.exp().sum(-1),
 }
 STRICT = {
-    "cancels": lambda x: x.float().exp().sub(1.0).cast(x.dtype),
     "compared": lambda x: (x.float().exp() > 1.0).cast(x.dtype),
     "stored": lambda x: x.float().exp(),
     "logarithm": lambda x: x.float().exp().sum(-1).log().cast(x.dtype),
@@ -82,6 +81,58 @@ def test_results_move_by_a_bit_at_most(name, dtype):
 @pytest.mark.parametrize("name", STRICT)
 def test_what_could_be_seen_is_exact(name):
     assert not count(decomposed(kernel_of(STRICT[name](empty(dtypes.bfloat16, 40, 50)))), Op.EXP2)
+
+
+def test_sums_may_cancel_on_the_way_to_eight_bits_alone():
+    for dtype, powers in ((dtypes.float16, 0), (dtypes.bfloat16, 1)):
+        x = empty(dtype, 40, 50)
+        assert count(decomposed(kernel_of(x.float().exp().sub(1.0).cast(dtype))), Op.EXP2) == powers
+
+
+LOGISTIC = {
+    "sigmoid": lambda x: x.sigmoid(),
+    "silu": lambda x: x.silu(),
+    "gelu": lambda x: x.gelu(),
+    "logistic": lambda x: (3.0 / (2 + (-x.float()).exp())).cast(x.dtype),
+}
+GRADIENTS = {
+    "sigmoid": lambda x: x.sigmoid() * (1 - x.sigmoid()),
+    "silu": lambda x: x.sigmoid() * (1 + x * (1 - x.sigmoid())),
+}
+
+
+@pytest.mark.parametrize("name", LOGISTIC)
+def test_logistic_functions_take_a_power_and_a_reciprocal(name):
+    """One of each, no division; the values are those of float64, rounded, but for the last bit."""
+    x = empty(dtypes.bfloat16, 4000)
+    kernel = decomposed(kernel_of(LOGISTIC[name](x)))
+    assert (count(kernel, Op.EXP2), count(kernel, Op.POW), count(kernel, Op.FDIV)) == (1, 1, 0)
+    values = np.linspace(-30, 30, 4000, dtype=np.float32)
+    values[:8] = [0.0, -0.0, 1e30, -1e30, np.inf, np.nan, 300.0, -300.0]
+    values = numeric.load(numeric.store(values, dtypes.bfloat16), dtypes.bfloat16)
+    with np.errstate(all="ignore"):
+        out = np.zeros(4000, numeric.storage_type(dtypes.bfloat16))
+        run_kernel(kernel, [out, numeric.store(values, dtypes.bfloat16)])
+        exact = Tensor(values.astype(np.float64), device="PYTHON")
+        expected = (LOGISTIC[name] if name != "logistic" else lambda x: 3.0 / (2 + (-x).exp()))(exact).numpy()
+    found = numeric.load(out, dtypes.bfloat16)
+    np.testing.assert_allclose(found, expected.astype(np.float32), rtol=2**-8, atol=1e-37)
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_of_logistic_functions_are_short(name):
+    x = empty(dtypes.bfloat16, 4000)
+    (slope,) = LOGISTIC[name](x).sum().gradient(x)
+    kernel = decomposed(kernel_of(slope))
+    assert (count(kernel, Op.EXP2), count(kernel, Op.POW), count(kernel, Op.FDIV)) == (1, 1, 0)
+    values = numeric.load(numeric.store(np.linspace(-20, 20, 4000, dtype=np.float32), dtypes.bfloat16), dtypes.bfloat16)
+    params = [n for n in toposort((kernel,)) if n.op is Op.PARAM]
+    assert sorted(p.arg.slot for p in params) == [0, 1]
+    out = np.zeros(4000, numeric.storage_type(dtypes.bfloat16))
+    with np.errstate(all="ignore"):
+        run_kernel(kernel, [out, numeric.store(values, dtypes.bfloat16)])
+    expected = GRADIENTS[name](Tensor(values.astype(np.float64), device="PYTHON")).numpy()
+    np.testing.assert_allclose(numeric.load(out, dtypes.bfloat16), expected, rtol=2**-7, atol=2**-16)
 
 
 def test_targets_without_the_instruction_and_strict_floats_are_exact():

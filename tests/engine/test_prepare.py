@@ -20,6 +20,7 @@ from gradlet.device.common import llvm
 from gradlet.device.cpu import runtime
 from gradlet.engine import compile as compilation
 from gradlet.engine.compile import get_kernel, prepare_kernels
+from gradlet.runtime.device import Device
 from tests.codegen import kernels, launches
 from tests.device.cpu.test_launch import contents, memory
 
@@ -50,7 +51,7 @@ def test_every_kernel_is_there_and_right(cache: int, two_threads: list[str]) -> 
     with scope(CACHE=cache):
         made = some()
         prepare_kernels([(k.sink, "CPU") for k in [*made, *made]])
-        assert len(two_threads) == len(made) and all(name.startswith("gradlet-llvm") for name in two_threads)
+        assert len(two_threads) == len(made) and all(name.startswith("gradlet-compiler") for name in two_threads)
         for kernel in made:
             get_kernel(kernel.sink, "CPU")
         assert len(two_threads) == len(made)
@@ -86,7 +87,7 @@ def test_an_error_is_raised_and_nothing_is_left_running(monkeypatch: pytest.Monk
     with pytest.raises(RenderError, match="no"):
         prepare_kernels([(k.sink, "CPU") for k in made])
     assert sys.getswitchinterval() == interval
-    assert not [t for t in threading.enumerate() if t.name.startswith("gradlet-llvm")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("gradlet-compiler")]
     get_kernel(made[0].sink, "CPU")
     with pytest.raises(RenderError, match="no"):
         get_kernel(made[1].sink, "CPU")
@@ -98,6 +99,23 @@ def test_other_devices_come_along(two_threads: list[str]) -> None:
     prepare_kernels([(k.sink, "NULL") for k in made])
     assert not two_threads
     assert all(get_kernel(k.sink, "NULL").name == k.sink.arg.name for k in made)
+
+
+def test_compilers_work_at_the_same_time_where_the_backend_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilation, "_kernels", {})
+    made = some()
+    together = threading.Barrier(len(made), timeout=20)
+    backend = Device["NULL:sm_90"]
+
+    def assemble(source: str, name: str) -> bytes:
+        together.wait()  # an error where fewer are under way
+        return source.encode()
+
+    monkeypatch.setattr(backend, "compilers", len(made), raising=False)
+    monkeypatch.setattr(backend, "assemble", assemble)
+    prepare_kernels([(k.sink, "NULL:sm_90") for k in made])
+    for kernel in made:
+        assert kernel.sink.arg.name.encode() in get_kernel(kernel.sink, "NULL:sm_90").program.code
 
 
 @pytest.mark.skipif(

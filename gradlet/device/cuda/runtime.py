@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -32,6 +33,11 @@ class CudaBackend:
         self.name = name
         self.gpu = Gpu(int(name.partition(":")[2] or 0))
         self.allocator = CudaAllocator(name, self.gpu)
+
+    @property
+    def compilers(self) -> int:
+        """NVRTC works on as many kernels at once as there are threads that ask it."""
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     @cached_property
     def target(self) -> Target:

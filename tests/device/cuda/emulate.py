@@ -123,7 +123,10 @@ inline_ unsigned short bfloat16_of_float(float x) {
   if (x != x) return (unsigned short)((bits >> 16) | 0x40u);
   return (unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
+inline_ u32 two_float16(float low, float high) { return half_of_float(low) | (u32)half_of_float(high) << 16; }
+inline_ u32 two_bfloat16(float low, float high) { return bfloat16_of_float(low) | (u32)bfloat16_of_float(high) << 16; }
 inline_ float power_of_two(float x) { return std::exp2(x); }
+inline_ float near_reciprocal(float x) { return std::fabs(x) > 0x1p126f ? std::copysign(0.0f, x) : 1.0f / x; }
 inline_ float max_float(float x, float y) { return x > y || x != x ? x : y; }
 inline_ float min_float(float x, float y) { return x < y || x != x ? x : y; }
 inline_ void copy_ahead(void* to, const void* from, int count) {

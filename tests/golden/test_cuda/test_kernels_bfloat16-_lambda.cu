@@ -29,13 +29,17 @@ extern "C" __global__ void __launch_bounds__(256) e_4096_4096(unsigned short* p0
   const float v27 = v19 * 2.0f;
   const float v28 = v20 * 2.0f;
   const float v29 = v21 * 2.0f;
-  const unsigned short v30 = bfloat16_of_float(v22);
-  const unsigned short v31 = bfloat16_of_float(v23);
-  const unsigned short v32 = bfloat16_of_float(v24);
-  const unsigned short v33 = bfloat16_of_float(v25);
-  const unsigned short v34 = bfloat16_of_float(v26);
-  const unsigned short v35 = bfloat16_of_float(v27);
-  const unsigned short v36 = bfloat16_of_float(v28);
-  const unsigned short v37 = bfloat16_of_float(v29);
-  *(uint4*)(p0 + v4) = make_uint4((unsigned int)(unsigned short)v30 | ((unsigned int)(unsigned short)v31 << 16), (unsigned int)(unsigned short)v32 | ((unsigned int)(unsigned short)v33 << 16), (unsigned int)(unsigned short)v34 | ((unsigned int)(unsigned short)v35 << 16), (unsigned int)(unsigned short)v36 | ((unsigned int)(unsigned short)v37 << 16));
+  const unsigned int v30 = two_bfloat16(v22, v23);
+  const unsigned short v31 = (unsigned short)(v30);
+  const unsigned short v32 = (unsigned short)(v30 >> 16);
+  const unsigned int v33 = two_bfloat16(v24, v25);
+  const unsigned short v34 = (unsigned short)(v33);
+  const unsigned short v35 = (unsigned short)(v33 >> 16);
+  const unsigned int v36 = two_bfloat16(v26, v27);
+  const unsigned short v37 = (unsigned short)(v36);
+  const unsigned short v38 = (unsigned short)(v36 >> 16);
+  const unsigned int v39 = two_bfloat16(v28, v29);
+  const unsigned short v40 = (unsigned short)(v39);
+  const unsigned short v41 = (unsigned short)(v39 >> 16);
+  *(uint4*)(p0 + v4) = make_uint4((unsigned int)(unsigned short)v31 | ((unsigned int)(unsigned short)v32 << 16), (unsigned int)(unsigned short)v34 | ((unsigned int)(unsigned short)v35 << 16), (unsigned int)(unsigned short)v37 | ((unsigned int)(unsigned short)v38 << 16), (unsigned int)(unsigned short)v40 | ((unsigned int)(unsigned short)v41 << 16));
 }
