@@ -12,12 +12,15 @@ from collections.abc import Sequence
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind
+from gradlet.ops.opt import Opt, OptKind, PrefetchDetail
 from gradlet.optimize.analysis import Access, KernelFacts, range_size, size_bound
 from gradlet.optimize.plan import Plan
 
 MANY_BLOCKS = 32  # of which the last may overlap with the one before: that is little
 NEAR = 16  # elements of the image that all rows of a tile read, when they are taps
 LONG_RUN = 64  # iterations of a sum's innermost range that are worth a loop of their own
+MEMORY_SHARE = 4  # weights of more than one part in so many of the last cache come from memory
+AHEAD_BYTES = 6144  # how far before their use those are asked for: a tile meets new ones faster than memory gives them
 
 
 def plan_pixels(
@@ -67,11 +70,12 @@ def plan_pixels(
         plan.balance(loop, amount)
     inner = max(runs, key=lambda r: r.arg.number)
     taps = [r for r in runs if r is not inner]
+    _ask_ahead(facts, plan, vector, inner, wide * lanes * reduce.dtype.itemsize)
     return plan.size(inner) >= LONG_RUN or not taps or _write_out(plan, taps, amount * wide)
 
 
 def _choose(plan: Plan, rows: Sequence[UOp], vectors: int, panel: int) -> tuple[UOp, int, int] | None:
-    """The range of pixels that a tile takes, how many, and how many vectors: all of a strip, or or a part.
+    """The range of pixels that a tile takes, how many, and how many vectors: all of a strip, or a part.
 
     Args:
         plan: says what can be cut.
@@ -95,6 +99,19 @@ def _choose(plan: Plan, rows: Sequence[UOp], vectors: int, panel: int) -> tuple[
 def _overlaps(size: int, amount: int) -> bool:
     """Whether there are two blocks of pixels, which overlap."""
     return amount < size < 2 * amount
+
+
+def _ask_ahead(facts: KernelFacts, plan: Plan, vector: UOp, inner: UOp, step: int) -> None:
+    """Weights that come from memory, so many bytes an iteration of a sum's innermost range, are asked for ahead."""
+    for access in facts.accesses:
+        held = access.param.arg.size * access.param.dtype.itemsize
+        if access.is_store or not {vector, inner} <= access.ranges or held * MEMORY_SHARE <= plan.target.llc_bytes:
+            continue
+        ahead = AHEAD_BYTES // step
+        if plan.size(inner) > ahead:
+            detail = PrefetchDetail(access.param.arg.slot)
+            plan.opts.append(Opt(OptKind.PREFETCH, plan.number(inner), ahead, detail=detail))
+        return
 
 
 def _taps(facts: KernelFacts, plan: Plan, reduce: UOp, rows: Sequence[UOp]) -> UOp | None:

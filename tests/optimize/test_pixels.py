@@ -33,6 +33,9 @@ def product(image: tuple[int, ...], weight: tuple[int, ...], target: Target, **o
     raise AssertionError("nothing is multiplied")
 
 
+TWO = {"padding": 1, "stride": 2}
+
+
 def tile(opts: tuple[Opt, ...]) -> list[tuple[int, Tail]]:
     return [(o.amount, o.tail) for o in opts if o.kind is OptKind.UNROLL]
 
@@ -121,6 +124,13 @@ def test_cores_share_strips_where_weights_are_more_than_the_image(channels: int)
             order.insert(opt.amount, order.pop(opt.axis))
     (shared,) = [int(order[opt.axis].src[0].arg) for opt in opts if opt.kind is OptKind.PARALLEL]
     assert shared == 4  # strips of 64
+
+
+@pytest.mark.parametrize(("channels", "asks"), [(512, [48]), (128, [])])
+def test_weights_that_come_from_memory_are_asked_for_ahead(channels: int, asks: list[int]) -> None:
+    """9.4 and 0.6 MB beside a last cache of 16: 48 iterations of 32 channels each."""
+    opts = heuristic.choose(product((8, channels, 14, 14), (channels, channels, 3, 3), AVX512, **TWO), AVX512)
+    assert [opt.amount for opt in opts if opt.kind is OptKind.PREFETCH] == asks
 
 
 @pytest.mark.parametrize(("shape", "channels"), [((1, 96, 7, 7), 128), ((2, 80, 13, 7), 192)])
