@@ -1,8 +1,7 @@
 """Attention by blocks of keys, cut in two programs: one lane begins the copies, whole warps multiply.
 
-Queries come first and stay; then every block of keys and values in its turn, as soon as the buffer is free. The other
-lanes take a block when it is there: the scores, their maxima, the weights, the weighted values. What is kept from one
-block to the next is stored in registers before the loop, so that no iteration asks whether it is the first.
+Queries come first and stay; then every block of keys, and every block of values after the keys of the next one, each in
+its turn as soon as a buffer is free: in the order in which the other lanes use them (`mixturesteps`).
 """
 
 from __future__ import annotations
@@ -13,10 +12,12 @@ from typing import Final
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
+from gradlet.codegen.mixturesteps import Rings, Steps
+from gradlet.codegen.writer import Writer
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.rewrite import rewrite
-from gradlet.ops.op import AxisKind, Op, RingArg, TurnArg
-from gradlet.optimize.analysis import make_range, range_size
+from gradlet.ops.op import AxisKind, Op, RingArg
+from gradlet.optimize.analysis import range_size
 from gradlet.rules.sets import INDEX_MATH
 
 WARP: Final = 32
@@ -77,122 +78,66 @@ class _Roles:
         self.scores, self.mixed = (n for n in uops if n.op is Op.WGMMA)
         self.parallel = [n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.PARALLEL]
         self.block = next((n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.ORDERED), None)
-        self.number = 1 + max((n.arg.number for n in uops if n.op is Op.RANGE), default=0)
-        self.queries, keys = self.scores.src[:2]
-        # Array, box, elements of one buffer.
-        self.copied = [
-            (keys, self.scores.src[6], self.scores.arg.columns * self.scores.arg.depth),
-            (self.mixed.src[1], self.mixed.src[5], self.mixed.arg.columns * self.mixed.arg.depth),
-        ]
-        size = keys.dtype.itemsize
-        buffers = keys.arg.size // self.copied[0][2]
-        self.ring = mk(
-            Op.RING, dtypes.index, (), RingArg(buffers, sum(c[2] for c in self.copied) * size, threads // WARP)
-        )
-        self.result: list[UOp] = []
-        self.seen: set[UOp] = set()
+        self.writer = Writer(1 + max((n.arg.number for n in uops if n.op is Op.RANGE), default=0))
+        self.queries, self.keys, self.values = self.scores.src[0], self.scores.src[1], self.mixed.src[1]
+        tile = self.scores.arg.columns * self.scores.arg.depth, self.mixed.arg.columns * self.mixed.arg.depth
+        warps = threads // WARP
+        self.rings = Rings(
+            self._ring(0, self.queries, self.queries.arg.size, warps),
+            self._ring(1, self.keys, tile[0], warps), self._ring(2, self.values, tile[1], warps),
+        )  # fmt: skip
+
+    def _ring(self, number: int, local: UOp, elements: int, warps: int) -> UOp:
+        buffers = local.arg.size // elements
+        return mk(Op.RING, dtypes.index, (), RingArg(buffers, elements * local.dtype.itemsize, warps, number))
 
     def run(self) -> tuple[UOp, ...]:
         if any(range_size(r) is None for r in self.parallel):
             raise CompilerError("how many blocks of queries there are is only known at launch")
+        writer = self.writer
         for loop in self.parallel:
-            self._emit(loop.src[0])
-            self._put(loop)
-        for local in (self.queries, *[c[0] for c in self.copied]):
-            self._emit(local)
+            writer.emit(loop.src[0])
+            writer.enter(loop)
+        for local in (self.queries, self.keys, self.values):
+            writer.emit(local)
         if self.block is not None:
-            self._emit(self.block.src[0])
-        self._emit(self.ring)
-        before = set(self.seen)
+            writer.emit(self.block.src[0])
+        for ring in self.rings:
+            writer.emit(ring)
         self._copies()
-        self.seen = before  # the others do not see what that lane has computed
-        self._sums()
-        self.result += [mk(Op.END, dtypes.void, (loop,)) for loop in reversed(self.parallel)]
-        return tuple(self.result)
-
-    def _put(self, node: UOp) -> None:
-        if node not in self.seen:
-            self.seen.add(node)
-            self.result.append(node)
-
-    def _emit(self, node: UOp) -> UOp:
-        """Put a node and what it needs into the program."""
-        for part in node.toposort():
-            if part.op is not Op.RANGE or part in self.seen:
-                self._put(part)
-        return node
-
-    def _open(self, size: UOp, kind: AxisKind) -> UOp:
-        loop = make_range(size, self.number, kind)
-        self.number += 1
-        self._emit(size)
-        self._put(loop)
-        return loop
+        role = writer.open(self.threads, AxisKind.ROLE)
+        Steps(self.uops, self.rings, writer).write()
+        writer.close(role)
+        for loop in reversed(self.parallel):
+            writer.close(loop)
+        return tuple(writer.result)
 
     def _copies(self) -> None:
         """The lane that begins copies."""
-        role = self._open(UOp.const(dtypes.index, 1), AxisKind.ROLE)
-        first = UOp.const(dtypes.index, 0)
-        self._bring(self.queries, self.scores.src[5], self.queries.arg.size, first, first)
-        loop = first if self.block is None else self._open(rewrite(self.block.src[0], INDEX_MATH), AxisKind.LOOP)
-        turn = self._emit(mk(Op.TURN, dtypes.index, (self.ring, loop), TurnArg(full=False)))
-        for local, box, elements in self.copied:
-            moved = box if self.block is None else box.substitute({self.block: loop})
-            self._bring(local, moved, elements, turn * elements, turn)
-        self._emit(mk(Op.PASS_ON, dtypes.void, (turn,)))
-        self.result += [mk(Op.END, dtypes.void, (n,)) for n in (loop, role) if n is not first]
+        writer, rings, zero = self.writer, self.rings, UOp.const(dtypes.index, 0)
+        role = writer.open(1, AxisKind.ROLE)
+        self._bring(rings.queries, self.queries, self.scores.src[5], zero)
+        self._bring(rings.keys, self.keys, self.scores.src[6], zero)
+        last = zero
+        if self.block is not None:
+            last = rewrite(self.block.src[0] + -1, INDEX_MATH)
+            loop = writer.open(last, AxisKind.LOOP)
+            self._bring(rings.keys, self.keys, self.scores.src[6], loop + 1)
+            self._bring(rings.values, self.values, self.mixed.src[5], loop)
+            writer.close(loop)
+        self._bring(rings.values, self.values, self.mixed.src[5], last)
+        writer.close(role)
 
-    def _bring(self, local: UOp, box: UOp, elements: int, begin: UOp, turn: UOp) -> None:
-        """Copies of an array, rows of 128 bytes at a time."""
-        part = prod(box.arg.box)
+    def _bring(self, ring: UOp, local: UOp, box: UOp, block: UOp) -> None:
+        """Copies into the next buffer of a ring, rows of 128 bytes at a time."""
+        writer = self.writer
+        box = box if self.block is None else rewrite(box.substitute({self.block: block}), INDEX_MATH)
+        turn = writer.turn(ring, full=False)
+        elements, part = ring.arg.bytes // local.dtype.itemsize, prod(box.arg.box)
         for number in range(elements // part):
-            near = mk(Op.INDEX, local.dtype, (local, begin + number * part if number else begin))
+            near = turn * elements + number * part if number else turn * elements
             along = box.src[1] + number * box.arg.box[0] if number else box.src[1]
             one = mk(Op.BOX, box.dtype, (box.src[0], along, *box.src[2:]), box.arg)
-            moved = mk(Op.COPY_BOX, dtypes.void, (near, rewrite(one, INDEX_MATH), turn))
-            self._emit(rewrite(moved, INDEX_MATH))
-
-    def _sums(self) -> None:
-        """The lanes that compute."""
-        role = self._open(UOp.const(dtypes.index, self.threads), AxisKind.ROLE)
-        new: dict[UOp, UOp] = {}
-        kept = self._begins() if self.block is not None else {}
-        turn: UOp | None = None
-        for node in self.uops:
-            if node.op is Op.BOX or node in self.parallel or (node.op is Op.END and node.src[0] in self.parallel):
-                continue
-            if node.op is Op.RANGE and node is self.block:
-                for place, start in kept.values():
-                    self._emit(mk(Op.STORE, dtypes.void, (place, start)))
-            elif node.op is Op.END and node.src[0] is self.block and turn is not None:
-                self._put(mk(Op.PASS_ON, dtypes.void, (turn,)))
-            if node in kept:
-                new[node] = new.get(node.src[1], node.src[1])
-                continue
-            if node.op is Op.WGMMA:
-                if turn is None:
-                    loop = self.block if self.block is not None else UOp.const(dtypes.index, 0)
-                    turn = self._emit(mk(Op.TURN, dtypes.index, (self.ring, loop), TurnArg(full=True)))
-                src = (*[new.get(s, s) for s in node.src[:3]], turn, node.src[4])
-                made = mk(Op.WGMMA, node.dtype, src, node.arg)
-            else:
-                made = mk(node.op, node.dtype, tuple([new.get(s, s) for s in node.src]), node.arg)
-            new[node] = made
-            if made.op is Op.LOAD:
-                self.result.append(made)  # of registers, which may have changed
-            else:
-                self._put(made)
-        self.result.append(mk(Op.END, dtypes.void, (role,)))
-
-    def _begins(self) -> dict[UOp, tuple[UOp, UOp]]:
-        """Values that are kept from the block before, with their place, and what they are in the first one."""
-        found: dict[UOp, tuple[UOp, UOp]] = {}
-        for node in self.uops:
-            if node.op is not Op.WHERE:
-                continue
-            condition, load, start = node.src
-            later = condition.src[0] if condition.op is Op.VECTORIZE else condition
-            plain = later.op is Op.CMPLT and later.src[0].op is Op.CONST and later.src[1] is self.block
-            if plain and load.op is Op.LOAD and load.src[0].src[0].op is Op.LOCAL and load.src[0].src[0].arg.private:
-                found[node] = load.src[0], start
-        return found
+            moved = mk(Op.COPY_BOX, dtypes.void, (mk(Op.INDEX, local.dtype, (local, near)), one, turn))
+            writer.emit(rewrite(moved, INDEX_MATH))
+        writer.put(mk(Op.PASS_ON, dtypes.void, (turn,)))

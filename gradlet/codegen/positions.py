@@ -11,8 +11,10 @@ from typing import Final
 from gradlet.base.dtype import dtypes
 from gradlet.graph.bounds import bounds
 from gradlet.graph.node import UOp, mk
+from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import Op
 from gradlet.optimize.analysis import kernel_order
+from gradlet.rules.sets import INDEX_MATH
 
 _INT32: Final = (-(2**31), 2**31 - 1)
 
@@ -48,4 +50,9 @@ def _as_index(op: Op, src: tuple[UOp, ...]) -> UOp | None:
             return None
     made = parts[0] + parts[1] if op is Op.ADD else parts[0] * parts[1]
     values = [bounds(n) for n in (made, *parts)]
-    return made.cast(dtypes.int32) if all(_INT32[0] <= a and b <= _INT32[1] for a, b in values) else None
+    # Digits of one range are that range.
+    return (
+        rewrite(made, INDEX_MATH).cast(dtypes.int32)
+        if all(_INT32[0] <= a and b <= _INT32[1] for a, b in values)
+        else None
+    )

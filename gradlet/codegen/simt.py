@@ -296,7 +296,7 @@ class _Lanes:
         here = rewrite(at.substitute({r: UOp.const(dtypes.index, 0) for r in self.lanes.strides}), INDEX_MATH)
         if here.op is not Op.CONST:
             raise CompilerError(f"a lane's own array is used at a place that is no constant: {here}")
-        return mk(Op.INDEX, node.dtype, (local, here))
+        return mk(Op.INDEX, node.dtype, (local, here, *[self.new.get(s, s) for s in node.src[2:]]))
 
     def _node(self, node: UOp) -> None:
         if _reads_shared(node):

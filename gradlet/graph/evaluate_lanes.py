@@ -87,8 +87,8 @@ class _Ring:
 class _Lanes(Run):
     threads: int = 1
     number: int = 0
-    ring: _Ring = field(default_factory=_Ring)
-    turn: int = 0  # steps that this role has begun
+    rings: dict[UOp, _Ring] = field(default_factory=dict)
+    turns: dict[UOp, int] = field(default_factory=dict)  # steps that this role has begun, of every ring
     held: bool = False  # whether units may still read the buffer of the step before
 
     def steps(self, begin: int, end: int) -> Iterator[bool]:
@@ -103,7 +103,7 @@ class _Lanes(Run):
             if node.op is Op.RANGE and node.arg.kind is AxisKind.ROLE:
                 role = _Lanes(
                     self.program, self.arrays, dict(self.values), self.jumps, self.part, self.locals, self.threads,
-                    self.number, self.ring,
+                    self.number, self.rings,
                 )  # fmt: skip
                 roles.append(role.steps(position + 1, self.jumps[position]))
                 position = self.jumps[position]
@@ -123,8 +123,9 @@ class _Lanes(Run):
                 while not self._is_ready(node):
                     yield moved
                     moved = False
-                self.values[node] = np.full((1, 1), self.turn % node.src[0].arg.buffers)
-                self.turn += 1
+                ring, turn = node.src[0], self.turns.get(node.src[0], 0)
+                self.values[node] = np.full((1, 1), turn % ring.arg.buffers)
+                self.turns[ring] = turn + 1
                 moved = True
             else:
                 self.execute(node)
@@ -153,9 +154,12 @@ class _Lanes(Run):
         return found
 
     def _is_ready(self, turn: UOp) -> bool:
-        if turn.arg.full:
-            return self.ring.filled > self.turn
-        return self.turn < self.ring.freed + int(turn.src[0].arg.buffers)
+        ring, begun = self.ring(turn), self.turns.get(turn.src[0], 0)
+        return ring.filled > begun if turn.arg.full else begun < ring.freed + int(turn.src[0].arg.buffers)
+
+    def ring(self, turn: UOp) -> _Ring:
+        """What both roles know of a ring."""
+        return self.rings.setdefault(turn.src[0], _Ring())
 
     def private(self, local: UOp) -> Array:
         """An array of which every lane has its own."""
@@ -174,18 +178,20 @@ class _Lanes(Run):
 
 def _pass_on(run: _Lanes, node: UOp) -> None:
     turn = node.src[0].arg
+    ring = run.ring(node.src[0])
     if not turn.full:
-        run.ring.filled += 1
+        ring.filled += 1
     elif turn.pending:
-        run.ring.freed += run.held
+        ring.freed += run.held
         run.held = True
     else:
-        run.ring.freed += 1
+        ring.freed += 1
 
 
 def _wait(run: _Lanes, node: UOp) -> None:
-    if node.arg.pending == -1:
-        run.ring.freed += run.held
+    if node.arg.pending == -1 and run.held:
+        for ring in run.rings.values():
+            ring.freed += 1
         run.held = False
 
 
@@ -270,8 +276,15 @@ def _wgmma(run: _Lanes, node: UOp) -> None:
     warp = np.arange(run.threads).reshape(-1, 1) // WARP if arg.alone else run.values[warps]
     row = 16 * warp + lane // 4 + register // 2 % 2 * 8
     column = register // 4 * 8 + 2 * (lane % 4) + register % 2
+    carried = numeric.carried_type(node.dtype.scalar)
+    if start.op is Op.LOCAL:  # an array of two rows, which the unit adds to
+        places = register // 2 % 2 * arg.columns + register // 4 * 8 + register % 2
+        array = run.private(start)
+        array[:, places] = (array[:, places] + product[row, column]).astype(carried)
+        run.values[node] = array[:, places]
+        return
     own = lanes(run.values[start], node.dtype.count) + product[row, column]
-    run.values[node] = own.astype(numeric.carried_type(node.dtype.scalar))
+    run.values[node] = own.astype(carried)
 
 
 def _of_registers(run: _Lanes, array: UOp, narrow: DType, depth: int) -> Array:
@@ -280,7 +293,7 @@ def _of_registers(run: _Lanes, array: UOp, narrow: DType, depth: int) -> Array:
     row, along = np.arange(run.threads // 2).reshape(-1, 1), np.arange(depth).reshape(1, -1)
     lane = row // 16 * WARP + row % 8 * 4 + along % 8 // 2
     half = row // 8 % 2
-    return numeric.round_to(own[lane, half * depth + along // 8 * 8 + along % 2], narrow)
+    return numeric.load(own[lane, half * depth + along // 8 * 8 + along % 2], narrow)
 
 
 def _tile(memory: Array, dtype: DType, buffer: int, rows: int, depth: int, across: bool) -> Array:

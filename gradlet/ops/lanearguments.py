@@ -50,11 +50,12 @@ class BoxArg(NamedTuple):
 
 
 class RingArg(NamedTuple):
-    """RING: how many buffers, the bytes that fill one, how many warps use it, and how many lanes these have."""
+    """RING: how many buffers, the bytes that fill one, how many warps use it, and its number inside the kernel."""
 
     buffers: int
     bytes: int
     warps: int
+    number: int = 0
 
 
 class TurnArg(NamedTuple):
@@ -69,7 +70,8 @@ class WgmmaArg(NamedTuple):
 
     `rows` and `columns` of the product, `depth` of the sum; `first_across` and `second_across`: whether the sum runs
     across the rows of a factor's array, not along them. `pending`: how many steps may be on their way after one.
-    `alone`: the product is not added to anything; `registers`: the first factor is a private array of each lane.
+    `alone`: the product is not added to anything, or, with a private array as start, to what that has; `registers`: the
+    first factor is a private array of each lane.
     """
 
     rows: int

@@ -539,7 +539,7 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
                      "boxes are what the copy engine brings into both, and where stores of the result go"),
     Op.BOX: OpInfo(None, (K, L), BoxArg, "(param, *coordinates): a part of memory that the copy engine moves at once"),
     Op.RING: OpInfo(0, (L,), RingArg, "buffers that one warp fills and others use in turn; dtype index"),
-    Op.TURN: OpInfo(2, (L,), TurnArg, "(ring, loop): the buffer of this iteration, once it may be filled, or used"),
+    Op.TURN: OpInfo(2, (L,), TurnArg, "(ring, loop or number): the next buffer, once it may be filled, or used"),
     Op.PASS_ON: OpInfo(1, (L,), None, "(turn): the buffer may be filled again; what fills it does that as it arrives"),
     Op.COPY_BOX: OpInfo(3, (L,), None, "(array index, box, turn): begin to bring a box into the buffer of a turn"),
     Op.STORE_BOX: OpInfo(2, (L,), None, "(array index, box): store what the lanes of a warp have gathered"),

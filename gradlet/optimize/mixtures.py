@@ -208,6 +208,48 @@ def bounds_of(x: UOp, along: UOp) -> list[Bound]:
     return found
 
 
+class Hidden(NamedTuple):
+    """What hides keys: where `condition` is not `holds`; that is at keys outside of all `bounds`."""
+
+    condition: UOp
+    holds: bool
+    bounds: list[Bound]
+
+
+class Peeled(NamedTuple):
+    """`x` as a positive constant times `inner`, which is minus infinity where one of `masks` says so."""
+
+    factor: float
+    masks: list[Hidden]
+    inner: UOp
+
+
+def peeled(x: UOp, along: UOp) -> Peeled:
+    """An exponent without its constant factors and without masks that bounds of the range say all about."""
+    factor, masks = 1.0, []
+    while True:
+        if x.op is Op.MUL and x.src[1].op is Op.CONST and 0 < x.src[1].arg < -MINUS_INFINITY:
+            factor *= x.src[1].arg
+            x = x.src[0]
+            continue
+        if x.op is not Op.WHERE or not (_is_hidden(x.src[1]) or _is_hidden(x.src[2])):
+            return Peeled(factor, masks, x)
+        holds = _is_hidden(x.src[2])
+        bounds = _all_conditions(x.src[0], along, holds)
+        if bounds is None:
+            return Peeled(factor, masks, x)
+        masks.append(Hidden(x.src[0], holds, bounds))
+        x = x.src[1 if holds else 2]
+
+
+def _all_conditions(condition: UOp, along: UOp, holds: bool) -> list[Bound] | None:
+    """The same as `conditions_of`; None where that is not all that the condition says."""
+    if condition.op is (Op.AND if holds else Op.OR):
+        parts = [_all_conditions(part, along, holds) for part in condition.src]
+        return None if None in parts else [b for part in parts if part is not None for b in part]
+    return conditions_of(condition, along, holds) or None
+
+
 def _is_hidden(node: UOp) -> bool:
     return node.op is Op.CONST and node.arg == MINUS_INFINITY
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from math import prod
 from typing import Final, NamedTuple
 
 from gradlet.base.dtype import DType, dtypes
@@ -16,11 +15,12 @@ from gradlet.base.errors import RenderError
 from gradlet.base.floatformat import FloatFormat
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.program import AnyProgram, LinearProgram
-from gradlet.ops.op import AxisKind, BoxArg, Op, RingArg, WgmmaArg
+from gradlet.ops.op import AxisKind, BoxArg, Op, WgmmaArg
 from gradlet.optimize.analysis import is_fixed, size_bound
 from gradlet.render import carith
 from gradlet.render.cstyle import INDENT, CKernel, memory_type
-from gradlet.render.cudaproducts import PAIRS, tile_product, tile_product_name
+from gradlet.render.cudaproducts import PAIRS, place_of_register, tile_product, tile_product_name
+from gradlet.render.cudarings import RING_BASICS, box_functions, ring_name, ring_position
 from gradlet.render.cudaunits import UnitCall, UnitText, unit_name
 from gradlet.target.matrixcore import FACTORS
 from gradlet.target.target import Target
@@ -105,6 +105,7 @@ template <int pending> inline_ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 template <class T> inline_ T from_lane(T x, int distance) { return __shfl_xor_sync(0xffffffffu, x, distance); }
+inline_ bool any_lane(bool x) { return __any_sync(0xffffffffu, x); }
 """
 # In terms of those.
 DERIVED: Final = r"""
@@ -140,70 +141,6 @@ inline_ int dot_halves(int x, int y, int z) {
   return z + (int)(short)x * (int)(short)y + (x >> 16) * (y >> 16);
 }
 """
-
-
-# Boxes of memory, brought by the copy engine into the buffers of a ring. `ring` is two words a buffer: the first counts
-# what arrives, the second the warps that are done with it. A phase is 0 and 1 in turns.
-RING_BASICS: Final = """
-struct alignas(64) Map { u64 words[16]; };
-inline_ u32 near_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
-inline_ void ring_begins(u64* ring, int buffers, int warps) {
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < buffers; ++i) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(near_address(ring + 2 * i)) : "memory");
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
-                   ::"r"(near_address(ring + 2 * i + 1)), "r"(warps) : "memory");
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
-}
-inline_ void wait_for_phase(u64* word, u32 phase) {
-  u32 done;
-  do {
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                 : "=r"(done) : "r"(near_address(word)), "r"(phase) : "memory");
-  } while (!done);
-}
-inline_ void buffer_expects(u64* word, u32 bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-               ::"r"(near_address(word)), "r"(bytes) : "memory");
-}
-inline_ void buffer_is_free(u64* word) {
-  if (threadIdx.x % 32 == 0)
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(near_address(word)) : "memory");
-}
-inline_ void room_for_boxes_0() {
-  if (threadIdx.x % 32 == 0) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-  __syncwarp();
-}
-inline_ void room_for_boxes_1() {
-  if (threadIdx.x % 32 == 0) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
-  __syncwarp();
-}
-inline_ void warp_has_gathered() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  __syncwarp();
-}
-"""
-
-
-def box_functions(axes: int) -> str:
-    """What moves boxes with so many axes, in CUDA."""
-    parameters = ", ".join(f"int c{i}" for i in range(axes))
-    at = ", ".join(f"%{i + 2}" for i in range(axes))
-    given = ", ".join(f'"r"(c{i})' for i in range(axes))
-    return f"""inline_ void copy_box(void* to, const Map& map, u64* word, {parameters}) {{
-  asm volatile("cp.async.bulk.tensor.{axes}d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {{{at}}}], "
-    "[%{axes + 2}];" ::"r"(near_address(to)), "l"(&map), {given}, "r"(near_address(word)) : "memory");
-}}
-inline_ void store_box(const void* from, const Map& map, {parameters}) {{
-  warp_has_gathered();
-  if (threadIdx.x % 32 == 0) {{
-    asm volatile("cp.async.bulk.tensor.{axes}d.global.shared::cta.bulk_group [%1, {{{at}}}], [%0];"
-      ::"r"(near_address(from)), "l"(&map), {given} : "memory");
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-  }}
-}}"""
 
 
 class Box(NamedTuple):
@@ -280,7 +217,10 @@ class _Kernel(CKernel):
         self.guard = self._lanes_that_store()
         self.places, self.end = _shared_layout(program)
         self.boxes = boxes_of(program)
-        self.ring: UOp | None = None
+        self.rings = [n for n in program.uops if n.op is Op.RING]
+        self.under_way: list[str] = []  # products in arrays of their own that are not waited for
+        self.under_way_outside: dict[UOp, list[str]] = {}  # of conditions that are open
+        self.weighs = any(n.op is Op.WGMMA and n.arg.registers for n in program.uops)
         self.units: dict[UnitCall, None] = {}
         self.products: dict[tuple[WgmmaArg, str], None] = {}
         roles = [int(n.src[0].arg) for n in program.uops if n.op is Op.RANGE and n.arg.kind is AxisKind.ROLE]
@@ -297,7 +237,8 @@ class _Kernel(CKernel):
         pointers = [f"{memory_type(p.dtype)}* p{p.arg.slot}" for p in program.params]
         words = [f"const long long n{i}" for i in range(len(program.variables))]
         maps = [f"const __grid_constant__ Map m{i}" for i in range(len(self.boxes))]
-        bounds = f"__launch_bounds__({program.threads})"
+        # Registers change hands where it is known how many each lane begins with.
+        bounds = f"__launch_bounds__({program.threads}{', 1' if self.hands_over else ''})"
         return [f'extern "C" __global__ void {bounds} {program.name}({", ".join(pointers + words + maps)}) {{']
 
     # indices
@@ -329,7 +270,8 @@ class _Kernel(CKernel):
         kind, name = memory_type(node.dtype), f"local{node.arg.number}"
         self.values[node] = (name,)
         if node.arg.private:
-            self.line(f"{kind} {name}[{node.arg.size}];")
+            pairs = _in_pairs(node)
+            self.line(f"u32 {name}[{node.arg.size // 2}];" if pairs else f"{kind} {name}[{node.arg.size}];")
             return
         self.line(f"{kind}* const {name} = ({kind}*)(shared + {self.places[node]});")
 
@@ -337,6 +279,39 @@ class _Kernel(CKernel):
         """Arrays of a lane's own are registers: one at a time."""
         local = index.src[0]
         return 1 if local.op is Op.LOCAL and local.arg.private else super().access_width(index, count)
+
+    def _store(self, node: UOp) -> None:
+        """Floats of 16 bits in a lane's own array are registers of two."""
+        (array, place), value = node.src[0].src[:2], node.src[1]
+        if not _in_pairs(array):
+            super()._store(node)
+            return
+        if value.op is not Op.CAST or value.dtype.count != 2 or value.src[0].dtype.scalar is not dtypes.float32:
+            raise RenderError(f"kernel {self.program.name}: a register of two floats is not stored as a whole")
+        pair = ", ".join(self.value(value.src[0]))
+        kind = FACTORS[array.dtype].name
+        self.line(f"{self.value(array)[0]}[{self.value(place)[0]} / 2] = pair_{kind}({pair});")
+
+    def _element_wise(self, node: UOp) -> None:
+        """Weights of attention that are next to nothing are nothing."""
+        if node.op is not Op.EXP2 or not self.weighs or node.dtype.scalar is not dtypes.float32:
+            super()._element_wise(node)
+            return
+        values = self._lanes(node.src[0], node.dtype.count)
+        self.values[node] = tuple([self.declare(node.dtype, f"power_of_two_or_zero({x})") for x in values])
+
+    def _range(self, node: UOp) -> None:
+        """A loop that runs once or not at all is a condition."""
+        plain = node.arg.kind in (AxisKind.LOOP, AxisKind.ORDERED)
+        if is_fixed(node) or not plain or size_bound(node) != 1:
+            if plain and self.weighs:  # a lane that copies has few registers
+                self.line("#pragma unroll 1")
+            super()._range(node)
+            return
+        self.line(f"if ({self.value(node.src[0])[0]}) {{")
+        self.under_way_outside[node] = list(self.under_way)
+        self.depth += 1
+        self.values[node] = ("0",)
 
     # lanes
     def _element_wise(self, node: UOp) -> None:
@@ -394,10 +369,12 @@ class _Kernel(CKernel):
     def _wait(self, node: UOp) -> None:
         if node.arg.pending in (-2, -3):
             self.line(f"room_for_boxes_{node.arg.pending + 3}();")
+        elif node.arg.pending < 0 and self.products:
+            self._await_products(0)
         elif node.arg.pending < 0:
             self.line("wait_for_units<0>();")
             self._settled()
-            if self.ring is not None:
+            if self.rings:
                 self.line("buffer_is_free(ring + 2 * held + 1);")
                 self.line("held = -1;")
         else:
@@ -405,12 +382,14 @@ class _Kernel(CKernel):
 
     # a ring of buffers
     def _ring(self, node: UOp) -> None:
-        buffers, _, warps = node.arg
-        self.ring = node
-        self.line(f"u64* const ring = (u64*)(shared + {self.end});")
-        self.line(f"ring_begins(ring, {buffers}, {warps});")
-        self.line("__syncthreads();")
-        self.values[node] = ("ring",)
+        buffers, _, warps, _ = node.arg
+        name = ring_name(node)
+        at = self.end + sum(16 * r.arg.buffers for r in self.rings[: self.rings.index(node)])
+        self.line(f"u64* const {name} = (u64*)(shared + {at});")
+        self.line(f"ring_begins({name}, {buffers}, {warps});")
+        if node is self.rings[-1]:
+            self.line("__syncthreads();")
+        self.values[node] = (name,)
 
     def _role(self, node: UOp) -> None:
         """The first lanes compute, one after them begins copies."""
@@ -420,8 +399,11 @@ class _Kernel(CKernel):
             self._hand_over(copies, lanes)
         self.line(f"if (threadIdx.x {'==' if copies else '<'} {lanes}u) {{")
         inner = INDENT * (self.depth + 1)
-        self.lines.append(f"{inner}int slot = 0{'' if copies else ', held = -1'};")
-        self.lines.append(f"{inner}u32 phase = {int(copies)};")
+        for ring in self.rings:
+            slot, phase = ring_position(ring)
+            held = "" if copies or self.weighs else ", held = -1"
+            self.lines.append(f"{inner}int {slot} = 0{held};")
+            self.lines.append(f"{inner}u32 {phase} = {int(copies)};")
         self.values[node] = ("0",)
 
     def _hand_over(self, copies: bool, lanes: int) -> None:
@@ -442,24 +424,28 @@ class _Kernel(CKernel):
         if loop.arg.kind is AxisKind.ROLE and loop.src[0].arg != 1 and stores:
             self.line("room_for_boxes_0();")  # the memory of a workgroup that has ended is another's
         super()._end(node)
+        self.under_way = self.under_way_outside.pop(loop, self.under_way)
 
     def _turn(self, node: UOp) -> None:
-        ring: RingArg = node.src[0].arg
-        self.line(f"wait_for_phase(ring + 2 * slot{'' if node.arg.full else ' + 1'}, phase);")
+        ring = node.src[0]
+        name, (slot, phase) = ring_name(ring), ring_position(ring)
+        self.line(f"wait_for_phase({name} + 2 * {slot}{'' if node.arg.full else ' + 1'}, {phase});")
         if not node.arg.full:
-            self.line(f"buffer_expects(ring + 2 * slot, {ring.bytes}u);")
-        self.values[node] = (self.declare(node.dtype, "slot", "turn"),)
+            self.line(f"buffer_expects({name} + 2 * {slot}, {ring.arg.bytes}u);")
+        self.values[node] = (self.declare(node.dtype, slot, "turn"),)
 
     def _pass_on(self, node: UOp) -> None:
         turn, name = node.src[0], self.value(node.src[0])[0]
+        ring = ring_name(turn.src[0])
         if turn.arg.full and turn.arg.pending:
-            self.line("if (held >= 0) buffer_is_free(ring + 2 * held + 1);")
+            self.line(f"if (held >= 0) buffer_is_free({ring} + 2 * held + 1);")
             self.line(f"held = {name};")
         elif turn.arg.full:
-            self.line(f"buffer_is_free(ring + 2 * {name} + 1);")
-        self.line(f"if (++slot == {turn.src[0].arg.buffers}) {{")
-        self.lines.append(f"{INDENT * (self.depth + 1)}slot = 0;")
-        self.lines.append(f"{INDENT * (self.depth + 1)}phase ^= 1;")
+            self.line(f"buffer_is_free({ring} + 2 * {name} + 1);")
+        slot, phase = ring_position(turn.src[0])
+        self.line(f"if (++{slot} == {turn.src[0].arg.buffers}) {{")
+        self.lines.append(f"{INDENT * (self.depth + 1)}{slot} = 0;")
+        self.lines.append(f"{INDENT * (self.depth + 1)}{phase} ^= 1;")
         self.line("}")
 
     def _map(self, box: UOp) -> tuple[str, str]:
@@ -471,10 +457,8 @@ class _Kernel(CKernel):
         near, box, turn = node.src
         name, at = self._map(box)
         array = self.value(near.src[0])[0]
-        if turn.op is Op.CONST:  # what stays comes with the first buffer
-            nbytes = prod(box.arg.box) * box.dtype.itemsize
-            self.line(f"buffer_expects_more(ring + 2 * {turn.arg}, {nbytes}u);")
-        self.line(f"copy_box({array} + {self._place(near)}, {name}, ring + 2 * {self.value(turn)[0]}, {at});")
+        word = f"{ring_name(turn.src[0])} + 2 * {self.value(turn)[0]}"
+        self.line(f"copy_box({array} + {self._place(near)}, {name}, {word}, {at});")
 
     def _store_box(self, node: UOp) -> None:
         near, box = node.src
@@ -515,24 +499,44 @@ class _Kernel(CKernel):
         self.values[node] = registers
 
     def _product(self, node: UOp) -> None:
-        """Into registers of its own, which nothing but the unit writes."""
-        first, second, lanes, turn, _ = node.src
-        arg, kind, name = node.arg, FACTORS[second.dtype].name, self.name("product")
-        self.products.setdefault((arg, kind))
+        """Into registers of its own, which nothing but the unit writes, or into an array that it adds to."""
+        first, second, lanes, turn, start = node.src
+        arg, kind = node.arg, FACTORS[second.dtype].name
+        self.products.setdefault((arg._replace(pending=0), kind))
         factor = self.value(first)[0]
         if not arg.registers and arg.rows > 64:
             factor = f"{factor} + {self.value(lanes)[0]} / 32 * {64 * 64}"
         tile = f"{self.value(second)[0]} + {self.value(turn)[0]} * {arg.columns * arg.depth}"
-        self.line(f"float {name}[{arg.columns // 2}];")
+        count = arg.columns // 2
+        if start.op is Op.LOCAL:
+            name = self.value(start)[0]
+            places = [place_of_register(i, arg.columns) for i in range(count)]
+        else:
+            name, places = self.name("product"), list(range(count))
+            self.line(f"float {name}[{count}];")
         self.line(f"{tile_product_name(arg, kind)[0]}({name}, {factor}, {tile});")
-        self.line("wait_for_units<0>();")
-        self.line(f"all_settled({name});")
-        self.values[node] = tuple([f"{name}[{i}]" for i in range(arg.columns // 2)])
+        self.values[node] = tuple([f"{name}[{place}]" for place in places])
+        self.under_way.append(f"settled({', '.join(self.values[node])});")
+        self._await_products(arg.pending)
+
+    def _await_products(self, pending: int) -> None:
+        """Wait until so many products are under way at most: what reads the others comes after this."""
+        if len(self.under_way) <= pending:
+            return
+        self.line(f"wait_for_units<{pending}>();")
+        done = len(self.under_way) - pending
+        for text in self.under_way[:done]:
+            self.line(text)
+        del self.under_way[:done]
 
     def _across(self, node: UOp) -> None:
         """First inside of every warp, then, through shared memory, over the warps."""
         op, lanes, stride = node.arg
         dtype = node.dtype.scalar
+        if op is Op.OR and dtype is dtypes.bool and lanes == WARP and stride == 1:
+            name = self.declare(dtype, f"any_lane({self.value(node.src[0])[0]})")
+            self.values[node] = (name,)
+            return
         narrow = dtype.itemsize < 4
         kind = "int" if narrow else self.register_type(dtype)
         results: list[str] = []
@@ -587,6 +591,11 @@ class _Kernel(CKernel):
         first = f"threadIdx.x / {WARP * warps}u * {warps}u + " if warps * WARP < self.program.threads else ""
         self.line(f"{name} = ({self.register_type(dtype)}){room}[{first}threadIdx.x % {warps}u];")
         self._exchange(op, dtype, name, warps, kind)
+
+
+def _in_pairs(array: UOp) -> bool:
+    """Whether a lane's own array is of 16-bit floats."""
+    return array.op is Op.LOCAL and bool(array.arg.private) and array.dtype.is_float and array.dtype.itemsize == 2
 
 
 # floats of 8 bits

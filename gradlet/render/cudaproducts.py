@@ -1,4 +1,4 @@
-"""Functions in CUDA C for products of attention: two tiles of shared memory, or registers and a tile, added to nothing.
+"""Functions in CUDA C for products of attention: of two tiles of shared memory, or of registers and a tile.
 
 The rows of such a product are 64 of a group of warps. Elements of the sum lie along rows of 128 bytes, in several
 blocks of those, or, beside registers, across them. Registers of a first factor are where those of the product of two
@@ -13,10 +13,18 @@ from gradlet.ops.op import WgmmaArg
 
 
 def tile_product_name(arg: WgmmaArg, kind: str) -> tuple[str, str]:
-    """Name and parameters of the function that makes a product which is added to nothing."""
-    factor = f"const float (&a)[{2 * arg.depth}]" if arg.registers else "const void* a"
-    name = f"product_{arg.columns}_{kind}_{arg.depth}" + ("_of_registers" if arg.registers else f"_of_{arg.rows}")
-    return name, f"float (&d)[{arg.columns // 2}], {factor}, const void* b"
+    """Name and parameters of the function that makes a product in registers of its own, or adds one to an array."""
+    if arg.registers:
+        name = f"add_product_{arg.columns}_{kind}_{arg.depth}"
+        return name, f"float (&d)[{2 * arg.columns}], u32 (&a)[{arg.depth}], const void* b"
+    return f"product_{arg.columns}_{kind}_{arg.depth}_of_{arg.rows}", (
+        f"float (&d)[{arg.columns // 2}], const void* a, const void* b"
+    )
+
+
+def place_of_register(register: int, columns: int) -> int:
+    """Where a lane's array of two rows has what is a register of the unit; places of other lanes stay empty."""
+    return register // 2 % 2 * columns + register // 4 * 8 + register % 2
 
 
 def tile_product(arg: WgmmaArg, kind: str) -> str:
@@ -28,33 +36,35 @@ def tile_product(arg: WgmmaArg, kind: str) -> str:
     count, steps = arg.columns // 2, arg.depth // 16
     name, parameters = tile_product_name(arg, kind)
     registers = ", ".join(f"%{i}" for i in range(count))
-    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
     shape = f"wgmma.mma_async.sync.aligned.m64n{arg.columns}k16.f32.{kind}.{kind}"
+    lines = [f"inline_ void {name}({parameters}) {{"]
     if arg.registers:
-        # All registers of the factor are written before the fence: the unit reads none that change behind it.
-        packed = [f"    x[4 * i + {n}] = pair_{kind}(a[{at} + 16 * i], a[{at} + 16 * i + 1]);" for n, at in
-                  enumerate((0, arg.depth, 8, arg.depth + 8))]  # fmt: skip
-        begin = [f"  const u64 y = tile_of(b, {arg.depth * 128});", f"  u32 x[{4 * steps}];", "#pragma unroll",
-                 f"  for (int i = 0; i < {steps}; ++i) {{", *packed, "  }"]  # fmt: skip
-        operands, ways = "{" + ", ".join(f"%{count + i}" for i in range(4)) + "}", "1, 1, 1"
-        inputs = ", ".join(f'"r"(x[4 * i + {n}])' for n in range(4)) + ', "l"(y + i * 128)'
+        # What the unit reads and adds to is in its registers before the fence.
+        places = [place_of_register(i, arg.columns) for i in range(count)]
+        pairs = [place_of_register(i, arg.depth) // 2 for i in range(0, arg.depth // 2, 2)]
+        lines += [f"  const u64 y = tile_of(b, {arg.depth * 128});"]
+        lines += [f"  settle(d[{place}]);" for place in places] + [f"  settle(a[{place}]);" for place in pairs]
+        lines += ['  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");']
+        outputs = ", ".join(f'"+f"(d[{place}])' for place in places)
+        for i in range(steps):
+            inputs = ", ".join(f'"r"(a[{place}])' for place in pairs[4 * i : 4 * i + 4])
+            lines += [
+                f'  asm volatile("{shape} {{{registers}}}, {{%{count}, %{count + 1}, %{count + 2}, %{count + 3}}}, "',
+                f'    "%{count + 4}, 1, 1, 1, 1;" : {outputs} : {inputs}, "l"(y + {i * 128}));',
+            ]
     else:
-        begin = ["  const u64 x = tile_of(a, 16), y = tile_of(b, 16);"]
-        operands, ways = f"%{count}", "1, 1, 0, 0"
+        outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
         inputs = ", ".join(f'"l"({at} + i / 4 * {rows * 8} + i % 4 * 2)' for at, rows in
                            (("x", arg.rows), ("y", arg.columns)))  # fmt: skip
-    last = count + (4 if arg.registers else 1)
-    lines = [
-        f"inline_ void {name}({parameters}) {{", *begin,
-        '  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");',
-        "#pragma unroll",
-        f"  for (int i = 0; i < {steps}; ++i)",
-        f'    asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{last + 1}, 0; {shape} {{{registers}}}, "',
-        f'      "{operands}, %{last}, p, {ways}; }}"',
-        f'      : {outputs} : {inputs}, "r"(i));',
-        '  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");', "}",
-    ]  # fmt: skip
-    return "\n".join(lines)
+        lines += [
+            "  const u64 x = tile_of(a, 16), y = tile_of(b, 16);",
+            '  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");',
+            "#pragma unroll",
+            f"  for (int i = 0; i < {steps}; ++i)",
+            f'    asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0; {shape} {{{registers}}}, "',
+            f'      "%{count}, %{count + 1}, p, 1, 1, 0, 0; }}" : {outputs} : {inputs}, "r"(i));',
+        ]
+    return "\n".join([*lines, '  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");', "}"])
 
 
 PAIRS: Final = """
@@ -74,8 +84,10 @@ template <int n> inline_ void all_settled(float (&x)[n]) {
 }
 template <int n> inline_ void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n)); }
 template <int n> inline_ void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n)); }
-inline_ void buffer_expects_more(u64* word, u32 bytes) {
-  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
-               ::"r"(near_address(word)), "r"(bytes) : "memory");
+inline_ void settle(u32& x) { asm volatile("" : "+r"(x)::"memory"); }
+inline_ float power_of_two_or_zero(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 """

@@ -22,12 +22,14 @@ from gradlet.ops.opt import Opt, RotateDetail, Tail
 from gradlet.optimize.actions.onepass import INDEX, OnePass
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.actions.share import Rows
-from gradlet.optimize.analysis import KernelFacts, make_range, range_size
-from gradlet.optimize.mixtures import MINUS_INFINITY, Mixture
+from gradlet.optimize.analysis import KernelFacts, make_after, make_range, range_size
+from gradlet.optimize.mixtures import MINUS_INFINITY, Bound, Mixture, peeled
 from gradlet.rules.sets import INDEX_MATH
 from gradlet.target.rotation import TILE, WARP_ROWS, has_register_factors
 from gradlet.target.target import Target
 
+LOG2_E = 1.4426950408889634
+KEPT = 5  # numbers of a row beside its values: the maximum, and a part of the sum in each of four lanes
 NARROW = (dtypes.bfloat16, dtypes.float16)
 
 
@@ -92,6 +94,9 @@ class _Fragments(OnePass):
             raise refusal(opt, "keys or values differ from row to row")
         self._check_sizes(target)
         self.detail, self.number = detail, facts.next_number()
+        self.peeled = peeled(mixture.x, keys)
+        # Scores as they come become powers of two by one multiply-add.
+        self.steep = self.peeled.factor * LOG2_E
 
     def _check_sizes(self, target: Target) -> None:
         opt, amount = self.opt, self.amount
@@ -116,8 +121,8 @@ class _Fragments(OnePass):
         at = self.block if self.first.op is Op.CONST and not self.first.arg else self.block + self.first
         self.begin = at * amount
         later = UOp.const(INDEX, 0) < self.block
-        # Of both rows: weighted values, the maximum, the sum; those two again, for what comes after all blocks.
-        width = columns + 4
+        # Of both rows: weighted values, the maximum, parts of the sum; these again, for what comes after all blocks.
+        width = columns + 2 * KEPT
         state = self._local(2 * width, private=True)
 
         def before(place: UOp, neutral: float) -> UOp:
@@ -128,31 +133,49 @@ class _Fragments(OnePass):
         # The new maximum of every row, and by how much what there is already has to be scaled.
         row, key = self._half(), self._fragment(amount)
         old = before(row * width + columns, MINUS_INFINITY)
-        highest = old.maximum(self._reduce(Op.MAX, self._load(scores, row * amount + key.at), *key.loops))
-        scale = (self._finite(old) - self._finite(highest)).exp()
-        changes = self._filled(self._local(4, private=True), ((row * 2, highest), (row * 2 + 1, scale)), row)
+        own = self._reduce(Op.MAX, self._load(scores, row * amount + key.at), key.group, key.pair)
+        highest = old.maximum(self._reduce(Op.MAX, own, key.four))
+        scale = self._power((self._limited(old) - self._limited(highest)) * self.steep)
+        shift = self._limited(highest) * -self.steep
+        parts = ((row * 3, highest), (row * 3 + 1, scale), (row * 3 + 2, shift))
+        changes = self._filled(self._local(6, private=True), parts, row)
         # Exponentials relative to the new maximum.
         row, key = self._half(), self._fragment(amount)
-        power = (self._load(scores, row * amount + key.at) - self._finite(self._load(changes, row * 2))).exp()
-        powers = self._filled(self._local(2 * amount, private=True), ((row * amount + key.at, power),), row, *key.loops)
-        # Their sums.
+        power = self._load(scores, row * amount + key.at) * self.steep + self._load(changes, row * 3 + 2)
+        stored = ((row * amount + key.at, self._power(power)),)
+        powers = self._filled(self._local(2 * amount, private=True), stored, row, *key.loops)
+        # Their sums, of each lane for itself.
         row, key = self._half(), self._fragment(amount)
-        part = self._reduce(Op.ADD, self._load(powers, row * amount + key.at), *key.loops)
-        total = before(row * width + (columns + 1), 0.0) * self._load(changes, row * 2 + 1) + part
-        sums = self._filled(self._local(2, private=True), ((row, total),), row)
-        # The weighted values.
+        part = self._reduce(Op.ADD, self._load(powers, row * amount + key.at), key.group, key.pair)
+        total = before(row * width + (columns + 1) + key.four, 0.0) * self._load(changes, row * 3 + 1) + part
+        sums = self._filled(self._local(8, private=True), ((row * 4 + key.four, total),), row, key.four)
+        # The weighted values: what there is is scaled, then the block is added.
+        row, column = self._half(), self._fragment(columns)
+        place = row * width + column.at
+        less = before(place, 0.0) * self._load(changes, row * 3 + 1)
+        scaled = self._filled(self._local(2 * columns, private=True), ((row * columns + column.at, less),), row,
+                              *column.loops)  # fmt: skip
         weights = self._weights(powers)
         row, column = self._half(), self._fragment(columns)
-        mixed = self._mixed(weights, row, column)
-        place = row * width + column.at
-        kept = before(place, 0.0) * self._load(changes, row * 2 + 1) + mixed
-        highest, total = self._load(changes, row * 2), self._load(sums, row)
-        results = [(row * width + (columns + n), value) for n, value in enumerate((highest, total, highest, total))]
-        stores = ((place, kept), *results)
-        final = self._filled(state, stores, *(() if single else (self.block,)), row, *column.loops)
-        place = half * width
-        found = [self._load(final, at) for at in (place + (columns + 2), place + (columns + 3), place + self.column.at)]
-        return self._stored(found[0], found[1], found[2])
+        place, rest = row * width + column.at, row * width + columns
+        kept = self._load(scaled, row * columns + column.at) + self._mixed(weights, row, column)
+        highest, total = self._load(changes, row * 3), self._load(sums, row * 4 + column.four)
+        results = [(rest + KEPT * n, highest) for n in range(2)]
+        results += [(rest + (KEPT * n + 1) + column.four, total) for n in range(2)]
+        blocks = () if single else (self.block,)
+        final = self._filled(state, ((place, kept), *results), *blocks, row, *column.loops)
+        place, four = half * width, self._own(4, AxisKind.THREAD)
+        total = self._reduce(Op.ADD, self._load(final, place + (columns + KEPT + 1) + four), four)
+        top = self._load(final, place + (columns + KEPT)) * self.peeled.factor
+        return self._stored(top, total, self._load(final, place + self.column.at))
+
+    def _power(self, x: UOp) -> UOp:
+        return mk(Op.EXP2, x.dtype, (x,))
+
+    def _limited(self, value: UOp) -> UOp:
+        """The nearest number whose product with the factor of the exponents is finite; NaN stays."""
+        most = -self.lowest if self.steep <= 1 else -self.lowest / self.steep * 0.999
+        return value.maximum(UOp.const(self.dtype, -most)).minimum(UOp.const(self.dtype, most))
 
     def _scores(self) -> UOp:
         """The scores of a block, in registers."""
@@ -165,22 +188,41 @@ class _Fragments(OnePass):
             tile = self._key_tile(load, key, depth) if of_keys else self._query_tile(load, row, depth)
             factors.insert(0 if not of_keys else len(factors), tile.cast(self.dtype))
         score = self._reduce(Op.ADD, mk(Op.MUL, self.dtype, tuple(factors)), depth)
-        x = self._guarded(self.mixture.x, key.at).substitute({self.score: score, **self._place(row, key.at)})
-        if self.size % self.amount:
-            x = self._is_key(key.at).where(x, UOp.const(self.dtype, MINUS_INFINITY))
-        stored = ((row * self.amount + key.at, x),)
-        return self._filled(self._local(2 * self.amount, private=True), stored, row, *key.loops)
+        x = self._guarded(self.peeled.inner, key.at).substitute({self.score: score, **self._place(row, key.at)})
+        local, at = self._local(2 * self.amount, private=True), row * self.amount + key.at
+        edge = self._edge(self.begin, self._hiding())
+        edge = rewrite(edge, INDEX_MATH) if edge is not None else UOp.const(dtypes.bool, False)
+        seen = self._seen(x, row, key)
+        if edge.op is Op.CONST:
+            return self._filled(local, ((at, seen if edge.arg else x),), row, *key.loops)
+        places = [mk(Op.INDEX, local.dtype, (local, at, *guard)) for guard in ((), (edge,))]
+        stores = [mk(Op.STORE, dtypes.void, pair) for pair in zip(places, (x, seen), strict=True)]
+        return make_after(local.dtype, (local, *stores, row, *key.loops))
+
+    def _hiding(self) -> list[Bound]:
+        """Behind what keys are hidden: of masks, and of the last block."""
+        ends = [Bound(None, UOp.const(INDEX, self.size))] if self.size % self.amount else []
+        return [*ends, *[b for mask in self.peeled.masks for b in mask.bounds]]
+
+    def _seen(self, x: UOp, row: UOp, key: Fragment) -> UOp:
+        """A score, minus infinity where the key is hidden: that is stored again, and only of blocks with such keys."""
+        nothing = UOp.const(self.dtype, MINUS_INFINITY)
+        for mask in self.peeled.masks:
+            seen = mask.condition.substitute(self._place(row, key.at))
+            x = seen.where(x, nothing) if mask.holds else seen.where(nothing, x)
+        return self._is_key(key.at).where(x, nothing) if self.size % self.amount else x
 
     def _weights(self, powers: UOp) -> UOp:
-        """What the values are multiplied by: the exponentials, and what else the kernel does to them one by one."""
-        if not self.mixture.inner:
-            return powers
+        """What the values are multiplied by, rounded as they are: the exponentials, and what is done to them."""
+        load = narrow_load(self.mixture.values)
+        assert load is not None
         row, key = self._half(), self._fragment(self.amount)
-        weight = self._load(powers, row * self.amount + key.at)
+        place = row * self.amount + key.at
+        weight = self._load(powers, place)
         for function in self.mixture.inner:
             weight = self._guarded(function(weight), key.at).substitute(self._place(row, key.at))
-        stored = ((row * self.amount + key.at, weight),)
-        return self._filled(self._local(2 * self.amount, private=True), stored, row, *key.loops)
+        local = self._local(2 * self.amount, load.dtype, private=True)
+        return self._filled(local, ((place, weight.cast(load.dtype)),), row, *key.loops)
 
     def _mixed(self, weights: UOp, row: UOp, column: Fragment) -> UOp:
         """The weighted sum of the values of a block: weights are rounded as the values are."""
@@ -194,7 +236,7 @@ class _Fragments(OnePass):
         at = {self.column.at: self._fragment_of(*loops).at, self.keys: own}
         tile = self._tile(load, own, there, rows, at, (own, *loops))
         value = self._load(tile, self._turn(rows) + rows.element({self.column.at: column.at, self.keys: key}))
-        weight = self._load(weights, row * self.amount + key).cast(load.dtype).cast(self.dtype)
+        weight = self._load(weights, row * self.amount + key).cast(self.dtype)
         return self._reduce(Op.ADD, weight * value.cast(self.dtype), key)
 
     def _key_tile(self, load: UOp, key: Fragment, depth: UOp) -> UOp:

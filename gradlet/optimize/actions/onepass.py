@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gradlet.base.dtype import dtypes
-from gradlet.graph.node import UOp
+from gradlet.graph.node import UOp, mk
+from gradlet.ops.op import Op
 from gradlet.ops.opt import Opt
 from gradlet.optimize.actions.near import NearArrays
 from gradlet.optimize.actions.online import LOWEST
 from gradlet.optimize.analysis import KernelFacts, affine, range_size
-from gradlet.optimize.mixtures import Mixture, bounds_of
+from gradlet.optimize.mixtures import Bound, Mixture, bounds_of
 
 INDEX = dtypes.index
 
@@ -68,6 +71,25 @@ class OnePass(NearArrays):
         # One block at least: rows that see nothing have a maximum, too.
         first = first.minimum(UOp.const(INDEX, count - 1))
         return first, (end + first * -1).maximum(UOp.const(INDEX, 1))
+
+    def _edge(self, begin: UOp, bounds: Iterable[Bound]) -> UOp | None:
+        """Whether a block of keys hides any from any of its rows, by what bounds say; None: no block does."""
+        found: UOp | None = None
+        inner = self.inner
+        for bound in bounds:
+            last = bound.end is not None
+            edge = bound.end if bound.end is not None else bound.start
+            assert edge is not None
+            form = affine(edge)
+            atoms = [atom for atom in form.terms if atom not in inner]
+            if any(not self.facts.ranges.get(atom, frozenset(inner)).isdisjoint(inner) for atom in atoms):
+                return UOp.const(dtypes.bool, True)
+            near = {r: UOp.const(INDEX, 0 if (form.terms.get(r, 0) > 0) is last else (range_size(r) or 1) - 1)
+                    for r in inner}  # fmt: skip
+            edge = edge.substitute(near)
+            hides = edge < begin + self.amount if last else begin < edge
+            found = hides if found is None else mk(Op.OR, dtypes.bool, (found, hides))
+        return found
 
     def _finite(self, value: UOp) -> UOp:
         """The nearest finite number; NaN stays."""

@@ -26,7 +26,7 @@ from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import WgmmaArg
 from gradlet.render import cuda
 from gradlet.render.carith import storage_type
-from gradlet.render.cudaproducts import tile_product_name
+from gradlet.render.cudaproducts import place_of_register, tile_product_name
 from gradlet.render.cudaunits import UnitCall, UnitText, mma_name, unit_name, unit_parameters
 from gradlet.runtime.device import BACKENDS, Device
 from gradlet.target.target import SM_90, Target
@@ -44,7 +44,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 #define inline_ static inline
 #define __global__
-#define __launch_bounds__(x)
+#define __launch_bounds__(...)
 #define __shared__ static
 struct uint2 { u32 x, y; };
 struct uint4 { u32 x, y, z, w; };
@@ -144,6 +144,11 @@ template <class T> inline_ T from_lane(T x, int distance) {
   wait_for_warp(-2);
   return y;
 }
+inline_ bool any_lane(bool x) {
+  int all = x;
+  for (int distance = 16; distance; distance /= 2) all |= from_lane(all, distance);
+  return all;
+}
 """
 
 UNITS = r"""
@@ -235,8 +240,9 @@ def mma(call: UnitCall) -> str:
 
 
 PAIRS = r"""
-inline_ float narrowed(float x, bool bf16) {
-  return bf16 ? float_of_bits((u32)bfloat16_of_float(x) << 16) : float_of_half(half_of_float(x));
+inline_ float half_of_pair(u32 pair, int which, bool bf16) {
+  const unsigned short bits = (unsigned short)(pair >> 16 * which);
+  return bf16 ? float_of_bits((u32)bits << 16) : float_of_half(bits);
 }
 inline_ float narrow_at(const void* tile, long place, bool bf16) {
   const unsigned short bits = ((const unsigned short*)tile)[place];
@@ -248,28 +254,32 @@ inline_ long swizzled(long row, long column, long rows) {
 template <int n> inline_ void all_settled(float (&x)[n]) {}
 template <int n> inline_ void more_registers() {}
 template <int n> inline_ void fewer_registers() {}
-inline_ void buffer_expects_more(u64* word, u32 bytes) { word_of(word)[2] += bytes; }
+inline_ float power_of_two_or_zero(float x) { return x < -126 ? 0.0f : std::exp2(x); }
+inline_ u32 pair_bf16(float low, float high) { return bfloat16_of_float(low) | (u32)bfloat16_of_float(high) << 16; }
+inline_ u32 pair_f16(float low, float high) { return half_of_float(low) | (u32)half_of_float(high) << 16; }
 """
 
 
 def product(arg: WgmmaArg, kind: str) -> str:
-    """A product that is added to nothing, lane by lane."""
+    """A product in registers of its own, or one that is added to an array, lane by lane."""
     name, parameters = tile_product_name(arg, kind)
     flag = "true" if kind == "bf16" else "false"
     if arg.registers:
         # Of row m a lane has two columns of every eight: the others come from its neighbours.
+        places = ", ".join(str(place_of_register(i, arg.columns)) for i in range(arg.columns // 2))
         return f"""static float weights_of_lanes[1024][{2 * arg.depth}];
 inline_ void {name}({parameters}) {{
-  const int me = threadIdx.x, lane = me % 32;
-  for (int i = 0; i < {2 * arg.depth}; ++i) weights_of_lanes[me][i] = i % 8 < 2 ? narrowed(a[i], {flag}) : 0.0f / 0.0f;
+  const int me = threadIdx.x, lane = me % 32, places[] = {{{places}}};
+  for (int i = 0; i < {2 * arg.depth}; ++i)
+    weights_of_lanes[me][i] = i % 8 < 2 ? half_of_pair(a[i / 2], i % 2, {flag}) : 0.0f / 0.0f;
   __syncwarp();
   for (int i = 0; i < {arg.columns // 2}; ++i) {{
     const long half = i / 2 % 2, n = i / 4 * 8 + 2 * (lane % 4) + i % 2;
-    float sum = 0;
+    float sum = d[places[i]];
     for (long k = 0; k < {arg.depth}; ++k)
       sum += weights_of_lanes[me / 4 * 4 + k % 8 / 2][half * {arg.depth} + k / 8 * 8 + k % 2] *
              narrow_at(b, swizzled(k, n, {arg.depth}), {flag});
-    d[i] = sum;
+    d[places[i]] = sum;
   }}
   __syncwarp();
 }}"""
@@ -287,16 +297,14 @@ inline_ void {name}({parameters}) {{
 
 RING = r"""
 struct Map { const char* memory; int itemsize, axes; long long sizes[5], strides[5], box[5], apart[5]; };
-static long long ring_words[64][4];  // phase, arrivals and bytes that are left, all arrivals
-static u64* ring_base;
-inline_ long long* word_of(u64* word) { return ring_words[word - ring_base]; }
+static long long ring_words[sizeof shared / 8][4];  // phase, arrivals and bytes that are left, all arrivals
+inline_ long long* word_of(u64* word) { return ring_words[word - (u64*)shared]; }
 inline_ void ring_begins(u64* ring, int buffers, int warps) {
   if (threadIdx.x) return;
-  ring_base = ring;
   for (int i = 0; i < 2 * buffers; ++i) {
     const long long count = i % 2 ? 32 * warps : 1;  // here every lane says that it is done
     const long long fresh[4] = {0, count, 0, count};
-    memcpy(ring_words[i], fresh, sizeof fresh);
+    memcpy(word_of(ring + i), fresh, sizeof fresh);
   }
 }
 inline_ void step_of(long long* w) {
