@@ -226,7 +226,7 @@ class Peeled(NamedTuple):
 
 def peeled(x: UOp, along: UOp) -> Peeled:
     """An exponent without its constant factors and without masks that bounds of the range say all about."""
-    factor, masks = 1.0, []
+    factor, masks = 1.0, list[Hidden]()
     while True:
         if x.op is Op.MUL and x.src[1].op is Op.CONST and 0 < x.src[1].arg < -MINUS_INFINITY:
             factor *= x.src[1].arg

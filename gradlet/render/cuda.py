@@ -292,14 +292,6 @@ class _Kernel(CKernel):
         kind = FACTORS[array.dtype].name
         self.line(f"{self.value(array)[0]}[{self.value(place)[0]} / 2] = pair_{kind}({pair});")
 
-    def _element_wise(self, node: UOp) -> None:
-        """Weights of attention that are next to nothing are nothing."""
-        if node.op is not Op.EXP2 or not self.weighs or node.dtype.scalar is not dtypes.float32:
-            super()._element_wise(node)
-            return
-        values = self._lanes(node.src[0], node.dtype.count)
-        self.values[node] = tuple([self.declare(node.dtype, f"power_of_two_or_zero({x})") for x in values])
-
     def _range(self, node: UOp) -> None:
         """A loop that runs once or not at all is a condition."""
         plain = node.arg.kind in (AxisKind.LOOP, AxisKind.ORDERED)
@@ -315,7 +307,11 @@ class _Kernel(CKernel):
 
     # lanes
     def _element_wise(self, node: UOp) -> None:
-        """Lanes become narrow two at a time."""
+        """Lanes become narrow two at a time; weights of attention that are next to nothing are nothing."""
+        if node.op is Op.EXP2 and self.weighs and node.dtype.scalar is dtypes.float32:
+            values = self._lanes(node.src[0], node.dtype.count)
+            self.values[node] = tuple([self.declare(node.dtype, f"power_of_two_or_zero({x})") for x in values])
+            return
         name, count = node.dtype.scalar.name, node.dtype.count
         if node.op is not Op.CAST or count % 2 or name not in PAIRED or node.src[0].dtype.scalar is not dtypes.float32:
             super()._element_wise(node)
