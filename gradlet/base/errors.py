@@ -34,6 +34,14 @@ class ShapeError(UserError, ValueError):
     """Shapes do not fit the operation."""
 
 
+class SizeLimitError(ShapeError):
+    """It depends on the values of sizes that are known only at launch: other limits of them may decide it."""
+
+
+class SizeStepError(SizeLimitError):
+    """It depends on the values of sizes that are known only at launch: multiples of some number would decide it."""
+
+
 class NoAxesError(ShapeError, TypeError):
     """A tensor without axes has no length and no elements to go through."""
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from gradlet.base.errors import ShapeError
+from gradlet.base.errors import ShapeError, SizeLimitError, SizeStepError
 
 
 def _operation() -> str:
@@ -19,8 +19,8 @@ def _operation() -> str:
     return name.strip("_")
 
 
-def _error(message: str) -> ShapeError:
-    return ShapeError(f"{_operation()}: {message}")
+def _error(message: str) -> SizeLimitError:
+    return SizeLimitError(f"{_operation()}: {message}")
 
 
 class Unknown(NamedTuple):
@@ -120,7 +120,7 @@ class Size:
             return 0
         if isinstance(other, int) and other and not any(f % other for f in self.terms.values()):
             return self.constant % other
-        raise ShapeError(
+        raise SizeStepError(
             f"{_operation()}: the rest of the size {self} divided by {other} depends on the values of its variables"
         )
 

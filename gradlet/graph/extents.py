@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from gradlet.base.dtype import dtypes
-from gradlet.base.errors import ShapeError
+from gradlet.base.errors import ShapeError, SizeLimitError, SizeStepError
 from gradlet.graph.bounds import bounds
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import (
@@ -284,6 +284,28 @@ def _stride(node: UOp) -> Extents:
 
 
 def _window(node: UOp) -> Extents:
+    """So many windows as fit into the positions that mean something: what they see lies before the size."""
+    source, arg = _of(node.src[0]), node.arg
+    _free(node, source, [arg.window_axis])
+    size = source[arg.axis]
+    if size is None:
+        return source
+    reach = arg.dilation * (node.shape[arg.window_axis] - 1) + 1
+    form = size_form(size)
+    assert form is not None
+    if bounds(size)[0] < reach:
+        raise SizeLimitError(f"window: one of {reach} elements does not fit axis {arg.axis} of size {size_text(size)}")
+    if any(factor % arg.stride for factor in form.terms.values()):
+        raise SizeStepError(
+            f"window: how many steps of {arg.stride} fit axis {arg.axis} of size {size_text(size)} is no size; of a "
+            f"variable times {arg.stride} it is one"
+        )
+    terms = {term: factor // arg.stride for term, factor in form.terms.items()}
+    count = SizeForm(terms, (form.constant - reach) // arg.stride + 1)
+    return tuple([count.node() if axis == arg.axis else extent for axis, extent in enumerate(source)])
+
+
+def _unwindow(node: UOp) -> Extents:
     source = _of(node.src[0])
     _free(node, source, [node.arg.axis, node.arg.window_axis])
     return source
@@ -351,7 +373,7 @@ def _refuse(node: UOp) -> Extents:
 
 _RULES: Final[dict[Op, Callable[[Any], Extents]]] = {
     Op.LIMIT: _limit, Op.RESHAPE: _reshape, Op.EXPAND: _expand, Op.PERMUTE: _permute, Op.PAD: _pad,
-    Op.SHRINK: _shrink, Op.FLIP: _flip, Op.STRIDE: _stride, Op.WINDOW: _window, Op.UNWINDOW: _window,
+    Op.SHRINK: _shrink, Op.FLIP: _flip, Op.STRIDE: _stride, Op.WINDOW: _window, Op.UNWINDOW: _unwindow,
     Op.REDUCE_AXES: _reduce, Op.GATHER: _gather, Op.SCATTER: _scatter, Op.SCAN: _scan, Op.MERGE: _rows,
     Op.LARGEST: _rows, Op.WRITE: _write, Op.CONTIGUOUS: _first, Op.COPY: _first, Op.DETACH: _first,
     Op.DERIVATIVE: _first,

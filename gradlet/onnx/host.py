@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gradlet.base.errors import ShapeError
+from gradlet.base.errors import SizeLimitError
 from gradlet.base.symint import Size
 from gradlet.onnx.elements import NARROW, STRING, numpy_type
 from gradlet.onnx.graph import Node
@@ -92,7 +92,7 @@ def _fold_sizes(node: Node, arrays: list[Any], elem: int) -> list[Value] | None:
     """The outputs of a node on such numbers, None where a device should compute them.
 
     Raises:
-        ShapeError: what depends on the values that the sizes have at launch.
+        SizeLimitError: what depends on the values that the sizes have at launch.
     """
     function = SIZE_FOLDS.get(node.op)
     others = [a for a in arrays[1:] if a is not None and has_sizes(a)]
@@ -129,7 +129,7 @@ def _compare(function: Callable[[Any, Any], Any]) -> Fold:
 
 def _quotient(a: Any, b: Any) -> Any:
     if not isinstance(a, Size) or isinstance(b, Size) or a.low < 0 or b <= 0:
-        raise ShapeError(f"the quotient of {a} and {b} depends on the values of variables")
+        raise SizeLimitError(f"the quotient of {a} and {b} depends on the values of variables")
     return a // int(b)
 
 
@@ -138,7 +138,7 @@ def _is_equal(a: Any, b: Any) -> bool:
     if not isinstance(difference, Size):
         return bool(difference == 0)
     if difference.low <= 0 <= difference.high:
-        raise ShapeError(f"whether {a} is {b} depends on the values of variables")
+        raise SizeLimitError(f"whether {a} is {b} depends on the values of variables")
     return False
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from gradlet.base import settings
-from gradlet.base.errors import ArgumentError
+from gradlet.base.errors import ArgumentError, JitError, SizeLimitError, SizeStepError
 from gradlet.engine.execute import refusals
 from gradlet.onnx.graph import Info
 from gradlet.onnx.replays import Plan, Walk, bottom
@@ -29,8 +29,8 @@ from gradlet.tensor.tensor import Tensor, Variable
 
 # A size that comes so often gets captures of its own, unless the user gave limits.
 OWN_AFTER: Final = 32
-# Where sizes have to divide (by strides): the largest power of two up to this that divides all that came.
-MOST_STEP: Final = 32
+MOST_STEP: Final = 32  # of powers of two that sizes may have to be multiples of: strides divide them
+MOST_LOW: Final = 64  # of limits below that are tried
 MOST_LAYOUTS: Final = 8
 MOST_SHAPES: Final = 256
 MOST_BYTES: Final = 1 << 28  # of the memory of inputs, for the largest sizes
@@ -147,16 +147,11 @@ class _Seen:
     def __init__(self) -> None:
         self.values: set[int] = set()
         self.most = 0
-        self.bits = 0  # of all values together
 
     def add(self, value: int) -> None:
         if len(self.values) < MOST_SHAPES:
             self.values.add(value)
-        self.most, self.bits = max(self.most, value), self.bits | value
-
-    def step(self) -> int:
-        """The largest power of two that divides all values."""
-        return min(MOST_STEP, self.bits & -self.bits) if self.bits else 1
+        self.most = max(self.most, value)
 
 
 class Calls:
@@ -193,7 +188,7 @@ class Sizes:
         self._known: dict[Any, tuple[SizePlan, Shapes, dict[Dim, int]]] = {}  # by names, shapes and types of arrays
         self._seen: dict[str, _Seen] = {}
         self._first: Shapes | None = None
-        self._stepped: set[str] = set()  # that have to divide
+        self._ends: dict[str, tuple[int, int]] = {}  # limits below and steps that are not 1
         self._last: list[frozenset[str]] = []  # what the last call found out
         self.is_frequent = False  # whether the size of the last call came often
 
@@ -226,7 +221,7 @@ class Sizes:
             return None
         if self.given is not None and not self.given:
             return None
-        shapes: Shapes = tuple([None if v is None else tuple(v.shape) for v in inputs])
+        shapes = _shapes(inputs)
         if any(has_size(shape) for shape in shapes if shape is not None):
             return None
         count = self.calls.add(shapes)
@@ -265,7 +260,7 @@ class Sizes:
 
     def captured(self, inputs: Sequence[Any]) -> tuple[Layout, list[int], Any, list[Tensor]] | None:
         """What was captured for sizes like these, as `Replays.captured`, behind its layout."""
-        shapes: Shapes = tuple([None if v is None else tuple(v.shape) for v in inputs])
+        shapes = _shapes(inputs)
         for layout, plan in reversed(self._plans.items()):
             values = layout.values(shapes)
             if values is not None:
@@ -275,7 +270,7 @@ class Sizes:
 
     def _new(self, shapes: Shapes) -> SizePlan | None:
         """What is to be tried for shapes that no capture fits."""
-        layout = self._layout(shapes, self._varying(shapes))
+        layout = self._layout(shapes, {n: self._dim(n, self._ends.get(n, (1, 1))) for n in self._varying(shapes)})
         return None if layout is None else SizePlan(layout, self.walk)
 
     def _attempt(self, plan: SizePlan, inputs: Sequence[Any], values: Mapping[Dim, int]) -> list[Any] | None:
@@ -283,7 +278,7 @@ class Sizes:
         try:
             found, reason = plan.results(inputs, values), plan.refusal
         except Exception as error:  # whatever it is: the model is computed with numbers for sizes instead
-            found, reason = None, f"{type(error).__name__}: {error}"
+            found, reason = None, _text(error)
         if found is None:
             names = [dim.name for dim in plan.layout.dims]
             alone = [name for name in names if self._is_worse_alone(name, inputs)]
@@ -292,31 +287,44 @@ class Sizes:
         return found
 
     def _is_worse_alone(self, name: str, inputs: Sequence[Any]) -> bool:
-        """Whether one size makes trouble by itself, which is remembered: it gets a step, or does not vary."""
+        """Whether one size makes trouble by itself, which is remembered: what it has to be a multiple of, and at least.
+
+        Where this value cannot tell, a later one will.
+        """
         if frozenset((name,)) in self.refused:
             return False
-        reason = self._trouble(name, inputs)
-        if not reason:
-            return False
-        if self.given is None and name not in self._stepped and self._seen[name].step() > 1:
-            self._stepped.add(name)
-            reason = self._trouble(name, inputs)
-            if not reason:
+        value = next(v for _, _, key, v in self._each(_shapes(inputs)) if key == name)
+        low, step = before = self._ends.get(name, (1, 1))
+        while True:
+            trouble = self._trouble(name, inputs, (low, step))
+            if trouble is None:
+                self._ends[name] = low, step
+                return (low, step) != before
+            kind = type(trouble.__cause__ or trouble)
+            if self.given is None and kind is SizeStepError and step < MOST_STEP:
+                step *= 2
+                low = max(low, step)
+            elif self.given is None and kind is SizeLimitError and low < MOST_LOW:
+                low *= 2
+            else:
+                self._refuse([name], _text(trouble))
                 return True
-        self._refuse([name], reason)
-        return True
+            if value % step or value < low:
+                self._ends[name] = low, step
+                return True
 
-    def _trouble(self, name: str, inputs: Sequence[Any]) -> str:
-        """What is wrong with a walk in which one size varies; empty where nothing is."""
-        shapes: Shapes = tuple([None if v is None else tuple(v.shape) for v in inputs])
-        layout = self._layout(shapes, [name])
+    def _trouble(self, name: str, inputs: Sequence[Any], ends: tuple[int, int]) -> Exception | None:
+        """What is wrong with a walk in which one size varies from a limit on, in steps."""
+        shapes = _shapes(inputs)
+        layout = self._layout(shapes, {name: self._dim(name, ends)})
         values = None if layout is None else layout.values(shapes)
         if layout is None or values is None:
-            return ""
+            return None
         try:
-            return SizePlan(layout, self.walk).trouble(inputs, values)
+            SizePlan(layout, self.walk).attempt(inputs, values)
         except Exception as error:  # as above
-            return f"{type(error).__name__}: {error}"
+            return error
+        return None
 
     def _refuse(self, names: Sequence[str], reason: str) -> None:
         self.refused[frozenset(names)] = reason
@@ -378,11 +386,10 @@ class Sizes:
         names = [max(names, key=lambda name: len(self._seen[name].values))]
         return [] if frozenset(names) in self.refused else names
 
-    def _layout(self, shapes: Shapes, names: Sequence[str]) -> Layout | None:
+    def _layout(self, shapes: Shapes, dims: Mapping[str, Dim]) -> Layout | None:
         """The axes with some sizes as variables; None where there are none, or where that takes too much memory."""
-        if not names:
+        if not dims:
             return None
-        dims = {name: self._dim(name) for name in names}
         axes: list[tuple[int | Dim, ...] | None] = []
         for info, shape in zip(self.infos, shapes, strict=True):
             keys = [] if shape is None else keys_of(info, len(shape))
@@ -392,15 +399,23 @@ class Sizes:
             return None
         return found if found.elements * 8 <= MOST_BYTES else None
 
-    def _dim(self, name: str) -> Dim:
+    def _dim(self, name: str, ends: tuple[int, int]) -> Dim:
+        """A size that varies, from a limit on and in steps."""
         if self.given is not None:
             return self.given[name]
-        seen = self._seen[name]
-        step = seen.step() if name in self._stepped else 1
-        high = step * 2
-        while high < seen.most:
+        low, step = ends
+        high = max(low, step) * 2
+        while high < self._seen[name].most:
             high *= 2
-        return Dim(name, step, high, step)
+        return Dim(name, low, high, step)
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _shapes(inputs: Sequence[Any]) -> Shapes:
+    return tuple([None if v is None else tuple(v.shape) for v in inputs])
 
 
 class SizePlan:
@@ -440,12 +455,17 @@ class SizePlan:
                 return None
             return self._cut(replayed)
 
-    def trouble(self, inputs: Sequence[Any], values: Mapping[Dim, int]) -> str:
-        """Why a walk with such sizes cannot be captured; empty where nothing is known."""
+    def attempt(self, inputs: Sequence[Any], values: Mapping[Dim, int]) -> None:
+        """Walk with such sizes.
+
+        Raises:
+            JitError: it cannot be captured.
+        """
         given = [None if v is None else v.array() if v.on_host else v.needed().numpy() for v in inputs]
         before = refusals()
         self._plan.walk(self._inputs(inputs, given, values))
-        return "" if refusals() == before else "it looks at numbers that a device computes"
+        if refusals() != before:
+            raise JitError("it looks at numbers that a device computes")
 
     def replayed(self, given: Sequence[Any], values: Mapping[Dim, int]) -> list[Tensor] | None:
         """The outputs for arrays, None where other numbers decide."""

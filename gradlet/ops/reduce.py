@@ -174,9 +174,15 @@ class ReduceMixin(ElementwiseMixin, MovementMixin):
         carrier = accumulator(result)
         shape = self.shape
         count: Any = 1
+        more: list[Any] = []  # sizes that are known only at launch, whose product is no size
         for a in axis_numbers(axis, len(shape), "mean"):
-            count *= shape[a]
+            if isinstance(count, Size) and isinstance(shape[a], Size):
+                more.append(shape[a])
+            else:
+                count *= shape[a]
         total = self.cast(carrier).reduce_over(Op.ADD, axis, keepdim, "mean")
+        for size in more:
+            total = total.fdiv(size)
         return total.fdiv(count).cast(result)
 
     def same_float(self, what: str) -> Self:

@@ -8,7 +8,7 @@ from typing import Self
 
 from gradlet.base.dtype import accumulator
 from gradlet.base.errors import ArgumentError, ShapeError
-from gradlet.ops.arguments import integers, pairs, per_axis
+from gradlet.ops.arguments import has_size, integers, pairs, per_axis
 from gradlet.ops.op import Op
 from gradlet.ops.stats import StatsMixin
 
@@ -25,7 +25,12 @@ class WindowMixin(StatsMixin):
         """All windows over the last axes: `[..., out sizes, kernel sizes]`."""
         count = len(kernel)
         lead = self.ndim - count
-        if list(stride) == list(kernel) and all(d == 1 or k == 1 for d, k in zip(dilation, kernel, strict=True)):
+        tiles = not has_size(self.shape[lead:]) or all(k == 1 for k in kernel)
+        if (
+            tiles
+            and list(stride) == list(kernel)
+            and all(d == 1 or k == 1 for d, k in zip(dilation, kernel, strict=True))
+        ):
             return self._tiles(kernel)
         result = self.reshape(self.shape + (1,) * count).expand(self.shape + tuple(kernel))
         for i in range(count):

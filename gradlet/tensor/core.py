@@ -29,6 +29,7 @@ from gradlet.ops.op import (
     ScatterArg,
     ShapeArg,
     ShrinkArg,
+    WindowArg,
     identity_element,
 )
 from gradlet.runtime.buffer import Buffer, bind, buffer_of, new_buffer_node, protect
@@ -300,6 +301,8 @@ class LazyTensor(ComposedMixin):
             arg = ShapeArg(largest_sizes(shape))
         elif isinstance(arg, ShrinkArg):
             arg = ShrinkArg(tuple([largest_sizes(interval) for interval in arg.bounds]))  # type: ignore[misc]
+        elif isinstance(arg, WindowArg):
+            arg = WindowArg(arg.axis, arg.window_axis, arg.stride, arg.dilation, *largest_sizes((arg.size,)))
         node = mk(op, node.dtype, (node,), arg)
         extents(node)
         return wrap(node if shape is None else symbolic.with_shape(node, shape), self._place)

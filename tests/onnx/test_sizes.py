@@ -369,3 +369,54 @@ def test_threads_share_a_capture() -> None:
     for thread in threads:
         thread.join()
     assert not problems
+
+
+# images
+def network() -> bytes:
+    """Strided and grouped convolutions, pooling, enlarging, joining, a transposed convolution, as detectors have."""
+    weights = {
+        "a": normal(8, 3, 3, 3), "b": normal(8, 1, 3, 3), "c": normal(4, 8, 1, 1), "d": normal(12, 2, 2, 2),
+        "bias": normal(4), "scales": np.array([1, 1, 2, 2], np.float32),
+    }  # fmt: skip
+    nodes = [
+        node("Conv", ["x", "a"], ["h"], pads=[1, 1, 1, 1], strides=[2, 2]), node("Relu", ["h"], ["r"]),
+        node("Conv", ["r", "b"], ["g"], pads=[1, 1, 1, 1], group=8),
+        node("MaxPool", ["g"], ["m"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", ["m", "c", "bias"], ["n"]),
+        node("GlobalAveragePool", ["n"], ["mean"]), node("Mul", ["n", "mean"], ["scaled"]),
+        node("Resize", ["scaled", "", "scales"], ["wide"], mode="nearest", nearest_mode="floor",
+             coordinate_transformation_mode="asymmetric"),
+        node("Concat", ["wide", "g"], ["joined"], axis=1),
+        node("ConvTranspose", ["joined", "d"], ["y"], strides=[2, 2]),
+    ]  # fmt: skip
+    return model(nodes, {"x": (FLOAT, ["b", 3, "h", "w"])}, ["y", "mean"], weights)
+
+
+@pytest.mark.parametrize("dims", [None, {"h": (4, 32, 4), "w": (4, 32, 4)}])
+def test_height_and_width_of_images(dims: Any, work: Work) -> None:
+    made = network()
+    runner, plain = OnnxRunner(made, dims=dims), OnnxRunner(made, dims={})
+    for number, (h, w) in enumerate([(16, 8), (32, 20), (4, 4), (8, 32), (20, 12), (32, 32), (4, 28)]):
+        x = normal(2, 3, h, w)
+        wanted = plain(x=x)
+        work.look()
+        found = runner(x=x)
+        _, schedules, kernels = work.look()
+        assert number < 2 or schedules == kernels == 0
+        for name, value in wanted.items():
+            assert found[name].shape == value.shape
+            np.testing.assert_allclose(found[name].numpy(), value.numpy(), rtol=1e-4, atol=1e-4)
+    (layout,) = runner._sizes._plans
+    assert [(d.name, d.step) for d in layout.dims] == [("h", 4), ("w", 4)] and not runner._sizes.refused
+
+
+def test_a_size_that_is_no_multiple_is_captured_for_itself(work: Work) -> None:
+    weights = {"a": normal(4, 3, 3), "b": normal(4, 4, 3)}
+    nodes = [node("Conv", ["x", "a"], ["h"], pads=[1, 1], strides=[2]), node("Conv", ["h", "b"], ["y"], strides=[2])]
+    made = model(nodes, {"x": (FLOAT, ["b", 3, "n"])}, ["y"], weights)
+    runner, plain = OnnxRunner(made), OnnxRunner(made, dims={})
+    for n in (32, 16, 17, 24, 23, 8, 12, 17, 23, 28):
+        x = normal(1, 3, n)
+        np.testing.assert_allclose(runner(x=x)["y"].numpy(), plain(x=x)["y"].numpy(), rtol=1e-4, atol=1e-5)
+    steps = {dim.step for layout in runner._sizes._plans for dim in layout.dims}
+    assert steps == {4} and not runner._sizes.refused

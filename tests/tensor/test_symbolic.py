@@ -399,3 +399,45 @@ def test_gradients_along_the_axis() -> None:
         wanted[:n] = v.numpy()[:n][::-1]
         flipped = (part.flip(0).pad_to(13, 5) * v).sum().gradient(w)[0]
         np.testing.assert_array_equal(flipped.numpy(), wanted)
+
+
+IMAGES = np.random.default_rng(6).standard_normal((2, 4, 24, 16)).astype(np.float32)
+KERNELS = [
+    # kernel, stride, padding, dilation, groups
+    (3, 1, 1, 1, 1), (3, 2, 1, 1, 1), (1, 1, 0, 1, 1), (1, 2, 0, 1, 1), (5, 1, 2, 1, 4), (3, 1, 2, 2, 2),
+    (2, 2, 0, 1, 1), (2, 1, 0, 1, 1), (3, 2, 1, 1, 4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("numbers", KERNELS)
+def test_windows_along_axes_of_unknown_size(numbers: tuple[int, ...], device: str) -> None:
+    """Convolution and pooling over images of which both sizes are variables: one kernel for all values."""
+    size, stride, padding, dilation, groups = numbers
+    weight = np.random.default_rng(7).standard_normal((8, 4 // groups, size, size)).astype(np.float32)
+    rows, columns = Variable("rows", 1, 6), Variable("columns", 1, 4)
+    kernels = set()
+    for r, c in ((6, 1), (1, 4), (2, 3)):
+        x = Tensor(IMAGES, device=device)[:, :, : rows.bind(r) * 4, : columns.bind(c) * 4]
+        t = torch.tensor(IMAGES[:, :, : r * 4, : c * 4])
+        got = x.conv2d(Tensor(weight, device=device), None, groups, stride, dilation, padding)
+        want = torch.nn.functional.conv2d(t, torch.tensor(weight), None, stride, padding, dilation, groups)
+        if size != 2:
+            got, want = got.relu().max_pool2d(2), torch.nn.functional.max_pool2d(want.relu(), 2)
+        means = got.mean((2, 3))
+        kernels.add(tuple(call.ast for call in got.schedule(means).calls))
+        got.realize(means)
+        assert got.numpy().shape == tuple(want.shape)
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(means.numpy(), want.mean((2, 3)).numpy(), rtol=1e-4, atol=1e-5)
+    assert len(kernels) == 1
+
+
+def test_windows_that_fit_for_some_values_only() -> None:
+    x = Tensor(IMAGES)[:, :, : Variable("n", 1, 24).bind(9)]
+    for use in (
+        lambda: x.conv2d(Tensor.ones(8, 4, 3, 1)),  # one row has no window
+        lambda: x.conv2d(Tensor.ones(8, 4, 3, 1), stride=2, padding=(1, 0)),  # the number of windows is rounded
+        lambda: x.max_pool2d(2),
+    ):
+        with pytest.raises(ShapeError, match="depends on the values"):
+            use()

@@ -110,6 +110,8 @@ def _flattened(call: Call, x: Tensor, axis: int | None, function: Callable[[Tens
     if call.version >= 13:
         return function(x, -1 if axis is None else axis)
     at = 1 if axis is None else axis % max(x.ndim, 1)
+    if at == x.ndim - 1:
+        return function(x, at)
     rows = prod(x.shape[:at])
     return function(x.reshape(rows, -1), 1).reshape(x.shape)
 
