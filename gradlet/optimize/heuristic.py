@@ -209,7 +209,7 @@ def _row_reduce(facts: KernelFacts, plan: Plan, reduce: UOp, loop: UOp, loads: i
         plan.unroll(loop, blocks)  # guards at the end become constants
         return
     groups = 4 if loads <= 2 else 2
-    if streams.rows_to_walk(facts) is not None:
+    if streams.rows_to_walk(facts) is not None and not streams.walks_one_by_one(facts, plan):
         groups = 2 if streams.together(facts) < 2 else 1  # rows side by side are chains enough, and need registers
     if not facts.ranges[reduce]:
         groups = 8 if loads <= 1 else 4

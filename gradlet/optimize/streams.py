@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.node import UOp
@@ -66,12 +67,15 @@ def together(facts: KernelFacts) -> int:
 def walk_rows(facts: KernelFacts, plan: Plan) -> None:
     """Reduce a few rows at once: several streams of memory, and several chains of dependences at the end of a row.
 
-    Long rows are taken far apart, so that one follows another in each stream; short ones side by side.
+    Long rows are taken far apart, so that one follows another in each stream; short ones side by side. Rows that are
+    walked twice go one by one: a few of them are more than the nearest cache holds, and memory brings the next.
     """
     rows = rows_to_walk(facts)
     if rows is None or any(opt.kind is OptKind.FAR for opt in plan.opts):
         return
     if rows in plan.lanes or plan.blocks(rows) != plan.size(rows) or rows in plan.masked:
+        return
+    if walks_one_by_one(facts, plan):
         return
     loads = [a for a in facts.accesses if not a.is_store and a.ranges & facts.closed()]
     inner = {r for a in loads for r in a.ranges & facts.closed()}
@@ -123,9 +127,25 @@ def ask_for_rows(facts: KernelFacts, plan: Plan) -> None:
             return
 
 
-def ask_for_next_row(facts: KernelFacts, plan: Plan) -> None:
-    """Rows that are walked several times: memory is idle from the second time on, so ask for the row after."""
-    target = plan.target
+class TwoPasses(NamedTuple):
+    """Rows of memory that two reductions walk, one after the other.
+
+    Attributes:
+        rows: the loop over them.
+        param: the memory.
+        asking: the range of the reduction during which the row after may be asked for.
+    """
+
+    rows: UOp
+    param: UOp
+    asking: UOp
+
+
+def two_passes(facts: KernelFacts, plan: Plan) -> TwoPasses | None:
+    """Such rows, which stay in the nearest cache but come from memory; None where there are none.
+
+    Memory is idle from the second pass on. The pass before the last one asks: so the row is there when that has ended.
+    """
     passes: dict[tuple[UOp, frozenset[UOp]], list[Access]] = {}
     for access in facts.accesses:
         closed = [r for r in access.ranges if r.arg.kind is AxisKind.REDUCE]
@@ -134,14 +154,31 @@ def ask_for_next_row(facts: KernelFacts, plan: Plan) -> None:
     for (param, outer), accesses in passes.items():
         if len(accesses) != 2 or len(outer) != 1:
             continue
-        loop = next(iter(outer))
+        (loop,) = outer
         row = max(facts.stride(a, loop) or 0 for a in accesses) * param.dtype.itemsize
-        whole = row * size_bound(loop)
-        if LEAST_ROW <= row <= target.l1_bytes and whole > target.llc_bytes and plan.blocks(loop) == plan.size(loop):
-            last = max((r for a in accesses for r in a.ranges - outer), key=lambda r: r.arg.number)
-            detail = PrefetchDetail(param.arg.slot, along=plan.number(last))
-            plan.opts.append(Opt(OptKind.PREFETCH, plan.number(loop), 1, detail=detail))
-            return
+        if not LEAST_ROW <= row <= plan.target.l1_bytes or row * size_bound(loop) <= plan.target.llc_bytes:
+            continue
+        one, other = (r for a in accesses for r in a.ranges - outer)
+        sums, others = ([n for n in facts.reduces if r in n.src[1:]] for r in (one, other))
+        if any(n in plan.below(late) for n in others for late in sums):
+            one, other = other, one
+        has_third = any(a.param is param and a not in accesses for a in facts.accesses)
+        return TwoPasses(loop, param, other if has_third else one)
+    return None
+
+
+def walks_one_by_one(facts: KernelFacts, plan: Plan) -> bool:
+    """Whether rows are better reduced one after the other."""
+    found = two_passes(facts, plan)
+    return found is not None and found.rows is rows_to_walk(facts)
+
+
+def ask_for_next_row(facts: KernelFacts, plan: Plan) -> None:
+    """Rows that are walked several times: memory is idle from the second time on, so ask for the row after."""
+    found = two_passes(facts, plan)
+    if found is not None and plan.blocks(found.rows) == plan.size(found.rows):
+        detail = PrefetchDetail(found.param.arg.slot, along=plan.number(found.asking))
+        plan.opts.append(Opt(OptKind.PREFETCH, plan.number(found.rows), 1, detail=detail))
 
 
 def _named_by(facts: KernelFacts, access: Access) -> list[UOp]:

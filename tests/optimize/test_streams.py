@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -181,3 +182,18 @@ def test_rows_at_random_numbers_are_chosen_in_no_time() -> None:
     rows = table[Tensor.randint(8, low=0, high=6000)].realize()
     found = rows.numpy()
     assert rows.shape == (8, 784) and (found == found[:, :1]).all() and len(set(found[:, 0].tolist())) > 4
+
+
+@pytest.mark.parametrize(("kernel", "asking"), [(kernels.argmax, 1), (kernels.softmax, 3)])
+def test_rows_walked_twice_go_one_by_one_and_the_pass_before_the_last_asks(
+    kernel: Callable[[int, int], Kernel], asking: int
+) -> None:
+    far = replace(AVX2, llc_bytes=1 << 17)
+
+    def asked(rows: int, size: int) -> list[Opt]:
+        return [o for o in heuristic.choose(kernel(rows, size).sink, far, parallel=False) if o.axis == 0]
+
+    assert asked(64, 1024) == [Opt(OptKind.PREFETCH, 0, 1, detail=PrefetchDetail(1, along=asking))]
+    for rows, size in ((32, 1024), (1024, 64), (64, 16384)):  # no more than the last cache, short rows, long ones
+        assert OptKind.PREFETCH not in [o.kind for o in asked(rows, size)]
+    check_linear(kernel(35, 1031), replace(far, llc_bytes=1 << 14))
