@@ -6,16 +6,18 @@ import argparse
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from gradlet.base.errors import ArgumentError
+from gradlet.base.errors import ArgumentError, GradletError
 from gradlet.base.report import human_seconds
 from gradlet.onnx.elements import STRING, numpy_type
 from gradlet.onnx.graph import Graph, Info
 from gradlet.onnx.registry import domain_name
 from gradlet.onnx.runner import OnnxRunner
+
+USUAL: Final = 64  # a size with which most models run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     loaded = time.perf_counter() - begin
     if arguments.action == "info":
         _describe(runner)
+        _describe_sizes(runner, arguments)
         return 0
     inputs = _inputs(runner, arguments)
     if arguments.action == "run":
@@ -82,7 +85,7 @@ def _pairs(texts: list[str], option: str) -> dict[str, str]:
     return made
 
 
-def _inputs(runner: OnnxRunner, arguments: argparse.Namespace) -> dict[str, Any]:
+def _inputs(runner: OnnxRunner, arguments: argparse.Namespace, size: int = 1) -> dict[str, Any]:
     files, sizes = _pairs(arguments.input, "input"), _pairs(arguments.size, "size")
     unknown = sorted(set(files) - {i.name for i in runner.inputs})
     if unknown:
@@ -95,18 +98,18 @@ def _inputs(runner: OnnxRunner, arguments: argparse.Namespace) -> dict[str, Any]
                 raise ArgumentError(f"--input {info.name}: {files[info.name]} is no file")
             made[info.name] = np.load(files[info.name], allow_pickle=False)
         elif info.kind == "tensor":
-            made[info.name] = _random(info, sizes, generator)
+            made[info.name] = _random(info, sizes, generator, size)
     return made
 
 
-def _random(info: Info, sizes: dict[str, str], generator: np.random.Generator) -> Any:
+def _random(info: Info, sizes: dict[str, str], generator: np.random.Generator, default: int) -> Any:
     """Random numbers in the shape that the file declares."""
     shape = []
     for axis, size in enumerate(info.shape or ()):
         text = sizes.get(size if isinstance(size, str) else f"{info.name}.{axis}")
         if text is not None and not text.isdigit():
             raise ArgumentError(f"--size {text!r} is no number")
-        shape.append(size if isinstance(size, int) and size > 0 and text is None else int(text or 1))
+        shape.append(size if isinstance(size, int) and size > 0 and text is None else int(text or default))
     if info.elem == STRING:
         return np.full(shape, "text", object)
     kind = numpy_type(info.elem)
@@ -135,6 +138,19 @@ def _count(graph: Graph, counts: Counter[str]) -> None:
         for value in node.attributes.values():
             if isinstance(value, Graph):
                 _count(value, counts)
+
+
+def _describe_sizes(runner: OnnxRunner, arguments: argparse.Namespace) -> None:
+    """Which sizes one capture serves, found out at the sizes that were given."""
+    try:
+        found = runner.open_sizes(_inputs(runner, arguments, USUAL))
+    except GradletError as error:
+        print(f"sizes that vary: not found out with sizes of {USUAL}, give others with --size: {error}")
+        return
+    if found:
+        print("sizes that vary:")
+        for name, text in found.items():
+            print(f"  {name}: {text}")
 
 
 def _describe(runner: OnnxRunner) -> None:

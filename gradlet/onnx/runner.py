@@ -105,8 +105,18 @@ class Call:
     def compute(self, *tensors: Tensor) -> None:
         """Compute these now, and with them what nodes further on need: they would compute it again."""
         lazy = [t for t in tensors if not t.is_realized]
-        if lazy:
+        if lazy and not self.run.is_dry:
             lazy[0].realize(*lazy[1:], *self.scope.needed_later())
+
+    def look(self, tensor: Tensor) -> None:
+        """Compute a tensor whose numbers decide what comes.
+
+        Raises:
+            OnnxError: in a walk that computes nothing.
+        """
+        if self.run.is_dry:
+            raise self.error("it looks at numbers that a device computes")
+        self.compute(tensor)
 
     def subgraph(self, graph: Graph, inputs: Sequence[Any]) -> list[Any]:
         """Run a graph that is an attribute; it sees the names around the node."""
@@ -118,10 +128,11 @@ class Call:
 
 
 class Run:
-    """One walk over a model."""
+    """One walk over a model; `is_dry`: it is to compute nothing."""
 
-    def __init__(self, runner: OnnxRunner) -> None:
+    def __init__(self, runner: OnnxRunner, is_dry: bool = False) -> None:
         self.runner = runner
+        self.is_dry = is_dry
 
     def constant(self, array: Array) -> Tensor:
         """A tensor of host data on the runner's device, interned by content where it is small."""
@@ -225,7 +236,7 @@ def _read(value: Any, parameter: Parameter, call: Call) -> Any:
             raise call.error(f"input {parameter.name!r} is text, which this operator does not take")
         return value.tensor(call.run.constant)
     if not value.on_host:
-        call.compute(value.needed())
+        call.look(value.needed())
     array = value.array()
     if parameter.kind == "Array":
         return array
@@ -366,6 +377,17 @@ class OnnxRunner:
     def values(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> list[Any]:
         """The outputs as values that nothing has computed yet, with their element types."""
         return self._walk(self._inputs({**(inputs or {}), **named}))
+
+    def open_sizes(self, inputs: Mapping[str, Any]) -> dict[str, str]:
+        """How each size that the file leaves open may vary in one capture, by name, found out with such inputs.
+
+        Raises:
+            ArgumentError, OnnxError: as a call.
+        """
+        found = self._inputs(inputs)
+        walk = Run(self, True).graph
+        graph = self._parsed().graph
+        return Sizes(self._all_inputs, None, lambda values: walk(graph, values, None), Calls()).explained(found)
 
     def _walk(self, found: Sequence[Any]) -> list[Any]:
         return Run(self).graph(self._parsed().graph, found, None)

@@ -146,11 +146,13 @@ class _Seen:
 
     def __init__(self) -> None:
         self.values: set[int] = set()
+        self.all: list[int] = []  # in order
         self.most = 0
 
     def add(self, value: int) -> None:
-        if len(self.values) < MOST_SHAPES:
+        if len(self.all) < MOST_SHAPES:
             self.values.add(value)
+            self.all.append(value)
         self.most = max(self.most, value)
 
 
@@ -189,6 +191,7 @@ class Sizes:
         self._seen: dict[str, _Seen] = {}
         self._first: Shapes | None = None
         self._ends: dict[str, tuple[int, int]] = {}  # limits below and steps that are not 1
+        self._same: dict[str, str] | None = None  # sizes that are taken for others; None: that was not tried
         self._last: list[frozenset[str]] = []  # what the last call found out
         self.is_frequent = False  # whether the size of the last call came often
 
@@ -268,6 +271,24 @@ class Sizes:
                 return None if found is None else (layout, *found)
         return None
 
+    def explained(self, inputs: Sequence[Any]) -> dict[str, str]:
+        """How each size may vary in one capture, by name.
+
+        Raises:
+            OnnxError: the model refuses the inputs, whatever varies.
+        """
+        self.walk(inputs)
+        shapes = _shapes(inputs)
+        self._note(shapes)
+        found: dict[str, str] = {}
+        for name in dict.fromkeys([key for _, _, key, _ in self._each(shapes)]):
+            self._is_worse_alone(name, inputs)
+            low, step = self._ends.get(name, (1, 1))
+            reason = self.refused.get(frozenset((name,)))
+            steps = f" in steps of {step}" if step > 1 else ""
+            found[name] = f"one capture, from {low} on{steps}" if reason is None else f"a capture for each: {reason}"
+        return found
+
     def _new(self, shapes: Shapes) -> SizePlan | None:
         """What is to be tried for shapes that no capture fits."""
         layout = self._layout(shapes, {n: self._dim(n, self._ends.get(n, (1, 1))) for n in self._varying(shapes)})
@@ -279,12 +300,24 @@ class Sizes:
             found, reason = plan.results(inputs, values), plan.refusal
         except Exception as error:  # whatever it is: the model is computed with numbers for sizes instead
             found, reason = None, _text(error)
-        if found is None:
+        if found is None and not self._join():
             names = [dim.name for dim in plan.layout.dims]
             alone = [name for name in names if self._is_worse_alone(name, inputs)]
             if not alone:
                 self._refuse(names, reason)
         return found
+
+    def _join(self) -> bool:
+        """Take sizes that agreed in all calls for one size, once: whether that changes something."""
+        if self.given is not None or self._same is not None:
+            return False
+        leaders: dict[tuple[int, ...], str] = {}
+        self._same = {}
+        for name, seen in self._seen.items():
+            leader = leaders.setdefault(tuple(seen.all), name)
+            if leader != name and len(seen.values) > 1:
+                self._same[name] = leader
+        return bool(self._same)
 
     def _is_worse_alone(self, name: str, inputs: Sequence[Any]) -> bool:
         """Whether one size makes trouble by itself, which is remembered: what it has to be a multiple of, and at least.
@@ -355,12 +388,21 @@ class Sizes:
     def _each(self, shapes: Shapes) -> Iterator[tuple[Info, int, str, int]]:
         """Input, axis, name and value of every size that the file leaves open."""
         for info, shape in zip(self.infos, shapes, strict=True):
-            for axis, key in enumerate(keys_of(info, len(shape)) if shape is not None else ()):
+            for axis, key in enumerate(self._keys(info, len(shape)) if shape is not None else ()):
                 if key is not None:
                     yield info, axis, key, shape[axis]  # type: ignore[index]
 
+    def _keys(self, info: Info, rank: int) -> list[str | None]:
+        keys = keys_of(info, rank)
+        return [self._same.get(key, key) if key is not None else None for key in keys] if self._same else keys
+
     def _note(self, shapes: Shapes) -> None:
-        for _, _, key, value in self._each(shapes):
+        """Remember the sizes of a call; sizes that were taken for one and are two from here on are it no more."""
+        found: dict[str, int] = {}
+        if self._same and any(found.setdefault(key, value) != value for _, _, key, value in self._each(shapes)):
+            self._same = {}
+        one_a_name = {key: value for _, _, key, value in self._each(shapes)}
+        for key, value in one_a_name.items():
             self._seen.setdefault(key, _Seen()).add(value)
 
     def _check(self, shapes: Shapes) -> None:
@@ -392,7 +434,7 @@ class Sizes:
             return None
         axes: list[tuple[int | Dim, ...] | None] = []
         for info, shape in zip(self.infos, shapes, strict=True):
-            keys = [] if shape is None else keys_of(info, len(shape))
+            keys = [] if shape is None else self._keys(info, len(shape))
             axes.append(None if shape is None else tuple([dims.get(k or "", n) for k, n in zip(keys, shape)]))
         found = Layout(tuple(axes))
         if found.values(shapes) is None:  # a size of 0, or one that is no multiple

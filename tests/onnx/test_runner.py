@@ -251,7 +251,7 @@ def test_the_command_describes_runs_and_times(tmp_path: Path, capsys: pytest.Cap
     )
     assert main(["onnx", "info", str(path)]) == 0
     text = capsys.readouterr().out
-    assert "x: float[n, 2]" in text and "Relu" in text
+    assert "x: float[n, 2]" in text and "Relu" in text and "n: one capture, from 1 on" in text
     np.save(tmp_path / "x.npy", np.array([[1, -1]], np.float32))
     out = tmp_path / "out.npz"
     assert main(["onnx", "run", str(path), "--input", f"x={tmp_path / 'x.npy'}", "--output", str(out)]) == 0

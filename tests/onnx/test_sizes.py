@@ -17,6 +17,7 @@ from gradlet.base import settings
 from gradlet.base.errors import ArgumentError
 from gradlet.engine import compile as compilation
 from gradlet.onnx import replays, sizes
+from gradlet.onnx.registry import OnnxError
 from gradlet.onnx.runner import OnnxRunner
 from gradlet.schedule.create import statistics
 from gradlet.tensor.function import jit
@@ -202,6 +203,20 @@ def test_names_of_nothing_are_no_names() -> None:
     (layout,) = runner._sizes._plans
     assert [dim.name for dim in layout.dims] == ["x.0", "x.1"]
     assert OnnxRunner(model([node("Neg", ["x"], ["y"])], {"x": (FLOAT, [None, 3])}, ["y"]), dims={"x.0": (1, 4)})
+
+
+def test_sizes_of_two_names_that_agree_are_taken_for_one(work: Work) -> None:
+    nodes = [node("Add", ["x", "y"], ["s"]), node("Exp", ["s"], ["z"])]
+    made = model(nodes, {"x": (FLOAT, [None, 3]), "y": (FLOAT, [None, 3])}, ["z"])
+    runner = OnnxRunner(made)
+    for number, n in enumerate((3, 4, 2, 1, 4)):
+        x, y = normal(n, 3), normal(n, 3, seed=4)
+        np.testing.assert_allclose(runner(x=x, y=y)["z"].numpy(), np.exp(x + y), rtol=1e-5)
+        assert work.look()[1:] == (0, 0) or number < 2
+    assert len(runner._sizes._plans) == 1 and not runner._sizes.refused
+    for n, m in ((4, 1), (1, 4), (3, 3), (1, 2), (2, 2)):  # they are two
+        x, y = normal(n, 3), normal(m, 3, seed=4)
+        np.testing.assert_allclose(runner(x=x, y=y)["z"].numpy(), np.exp(x + y), rtol=1e-5)
 
 
 def test_sizes_of_two_names_that_meet_are_captured_one_by_one(work: Work) -> None:
@@ -420,3 +435,20 @@ def test_a_size_that_is_no_multiple_is_captured_for_itself(work: Work) -> None:
         np.testing.assert_allclose(runner(x=x)["y"].numpy(), plain(x=x)["y"].numpy(), rtol=1e-4, atol=1e-5)
     steps = {dim.step for layout in runner._sizes._plans for dim in layout.dims}
     assert steps == {4} and not runner._sizes.refused
+
+
+def test_open_sizes_are_explained() -> None:
+    x = normal(2, 3, 16, 16)
+    found = OnnxRunner(network()).open_sizes({"x": x})
+    assert found == {
+        "b": "one capture, from 1 on",
+        "h": "one capture, from 4 on in steps of 4",
+        "w": "one capture, from 4 on in steps of 4",
+    }
+    nodes = [node("Transpose", ["x"], ["t"]), node("Reshape", ["t", "flat"], ["y"])]
+    runner = OnnxRunner(model(nodes, {"x": (FLOAT, ["n", 3])}, ["y"], {"flat": np.array([-1])}))
+    assert "a capture for each: " in runner.open_sizes({"x": normal(2, 3)})["n"]
+    nodes = [node("Abs", ["x"], ["a"]), node("NonZero", ["a"], ["i"]), node("Neg", ["i"], ["y"])]
+    runner = OnnxRunner(model(nodes, {"x": (FLOAT, ["n"])}, {"y": INT64}))
+    with pytest.raises(OnnxError, match="NonZero.* numbers that a device computes"):
+        runner.open_sizes({"x": normal(4)})
