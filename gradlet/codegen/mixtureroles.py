@@ -17,10 +17,12 @@ from gradlet.codegen.writer import Writer
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AxisKind, Op, RingArg
-from gradlet.optimize.analysis import range_size
+from gradlet.ops.opt import Opt, RotateDetail
+from gradlet.optimize.analysis import range_size, size_bound
 from gradlet.rules.sets import INDEX_MATH
 
 WARP: Final = 32
+SECTION_BYTES: Final = 32 << 20  # of keys and values that blocks at the same time read, for the second cache
 WARPGROUP: Final = 128  # two of them need registers of a third one, which copies
 
 
@@ -29,58 +31,110 @@ def is_mixture(uops: Sequence[UOp]) -> bool:
     return any(n.op is Op.WGMMA and n.arg.alone for n in uops)
 
 
-def separate_mixture(uops: Sequence[UOp], threads: int) -> tuple[tuple[UOp, ...], int]:
-    """The program in two parts, and how many lanes a workgroup then has.
+def separate_mixture(
+    uops: Sequence[UOp], threads: int, opts: Sequence[Opt]
+) -> tuple[tuple[UOp, ...], int, int]:  # fmt: skip
+    """The program in two parts, how many lanes a workgroup then has, and how many workgroups there are.
 
     Args:
         uops: the program of lanes.
         threads: how many lanes it has.
+        opts: the schedule.
     """
-    return _Roles(uops, threads).run(), threads + (WARPGROUP if threads > WARPGROUP else WARP)
+    roles = _Roles(uops, threads)
+    most = next(o.detail.workgroups for o in opts if isinstance(o.detail, RotateDetail)) or roles.order.blocks
+    more = WARPGROUP if threads > WARPGROUP else WARP
+    return roles.run(), threads + more, min(most, roles.order.blocks)
 
 
-def _longest_first(uops: Sequence[UOp]) -> list[UOp]:
-    """The program with blocks of queries in turned order where later ones see more keys: what ends last is short."""
-    block = next((n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.ORDERED), None)
-    parallel = [] if block is None else [r for r in block.src[0].ranges if r.arg.kind is AxisKind.PARALLEL]
-    if block is None or len(parallel) != 1:
-        return list(uops)
-    (loop,) = parallel
-    last = (range_size(loop) or 1) - 1
-    few, many = (
-        rewrite(block.src[0].substitute({loop: UOp.const(dtypes.index, n)}), INDEX_MATH) for n in (0, last)
-    )  # fmt: skip
-    if few.op is not Op.CONST or many.op is not Op.CONST or many.arg <= few.arg:
-        return list(uops)
-    turned = loop * -1 + last
-    new: dict[UOp, UOp] = {loop: turned}
+def _units(uops: Sequence[UOp]) -> tuple[UOp, UOp]:
+    """The products of scores and of weighted values."""
+    scores, mixed = (n for n in uops if n.op is Op.WGMMA)
+    return scores, mixed
+
+
+def _ordered(uops: Sequence[UOp]) -> UOp | None:
+    """The loop over blocks of keys."""
+    return next((n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.ORDERED), None)
+
+
+class _Order:
+    """Which block of queries is the n-th, of all workgroups together.
+
+    Where later blocks see more keys the longest come first, of several heads in turns: what ends last is short. As many
+    heads as have their keys and values in the second cache.
+    """
+
+    def __init__(self, parallel: Sequence[UOp], block: UOp | None, head_bytes: int) -> None:
+        self.parallel = parallel
+        self.sizes = {r: range_size(r) or 1 for r in parallel}
+        self.blocks = prod(self.sizes.values())
+        self.rows = self._growing(block)
+        if self.rows is not None:
+            heads = self.blocks // self.sizes[self.rows]
+            most = max(1, SECTION_BYTES // head_bytes)
+            self.heads = max(n for n in range(1, heads + 1) if heads % n == 0 and n <= most)
+
+    def _growing(self, block: UOp | None) -> UOp | None:
+        """The range whose later blocks see more keys."""
+        found = [] if block is None else [r for r in block.src[0].ranges if r in self.sizes]
+        if block is None or len(found) != 1:
+            return None
+        (loop,) = found
+        ends = [{loop: UOp.const(dtypes.index, n)} for n in (0, self.sizes[loop] - 1)]
+        few, many = (rewrite(block.src[0].substitute(end), INDEX_MATH) for end in ends)
+        plain = few.op is Op.CONST and many.op is Op.CONST
+        return loop if plain and many.arg > few.arg else None
+
+    def digits(self, number: UOp) -> dict[UOp, UOp]:
+        """What the ranges are."""
+        found: dict[UOp, UOp] = {}
+        rest, loops = number, list(self.parallel)
+        if self.rows is not None:
+            size = self.sizes[self.rows]
+            inside = number % (self.heads * size)
+            found[self.rows] = inside // self.heads * -1 + (size - 1)
+            rest = number // (self.heads * size) * self.heads + inside % self.heads
+            loops.remove(self.rows)
+        for loop in reversed(loops):
+            found[loop] = rest % self.sizes[loop] if loop is not loops[0] else rest
+            rest = rest // self.sizes[loop]
+        return {loop: rewrite(at, INDEX_MATH) for loop, at in found.items()}
+
+
+def _placed(uops: Sequence[UOp], place: dict[UOp, UOp]) -> list[UOp]:
+    """The program with other nodes in place of ranges, which it then does not open."""
+    new: dict[UOp, UOp] = dict(place)
 
     def there(node: UOp) -> UOp:
-        return new[node] if node in new else node.substitute({n: new[n] for n in (loop, block) if n in new})
+        if node not in new:
+            src = tuple([there(n) for n in node.src])
+            made = node if src == node.src else mk(node.op, node.dtype, src, node.arg)
+            new[node] = rewrite(made, INDEX_MATH) if node.op is Op.RANGE and made is not node else made
+        return new[node]
 
     result: list[UOp] = []
     for node in uops:
-        if node is loop:
-            result += turned.toposort()
-        elif node.op is Op.END and node.src[0] is loop:
-            result.append(node)
-        else:
-            made = mk(node.op, node.dtype, tuple([there(n) for n in node.src]), node.arg)
-            new[node] = rewrite(made, INDEX_MATH) if node is block else made
-            result.append(new[node])
+        if node in place:
+            result += [n for n in place[node].toposort() if n.op is not Op.RANGE]
+        elif node.op is not Op.END or node.src[0] not in place:
+            result.append(there(node))
     return result
 
 
 class _Roles:
-    def __init__(self, given: Sequence[UOp], threads: int) -> None:
-        uops = _longest_first(given)
+    def __init__(self, uops: Sequence[UOp], threads: int) -> None:
         self.uops, self.threads = uops, threads
-        self.scores, self.mixed = (n for n in uops if n.op is Op.WGMMA)
+        scores, mixed = _units(uops)
         self.parallel = [n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.PARALLEL]
-        self.block = next((n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.ORDERED), None)
+        if any(range_size(r) is None for r in self.parallel):
+            raise CompilerError("how many blocks of queries there are is only known at launch")
         self.writer = Writer(1 + max((n.arg.number for n in uops if n.op is Op.RANGE), default=0))
-        self.queries, self.keys, self.values = self.scores.src[0], self.scores.src[1], self.mixed.src[1]
-        tile = self.scores.arg.columns * self.scores.arg.depth, self.mixed.arg.columns * self.mixed.arg.depth
+        self.queries, self.keys, self.values = scores.src[0], scores.src[1], mixed.src[1]
+        tile = scores.arg.columns * scores.arg.depth, mixed.arg.columns * mixed.arg.depth
+        block = _ordered(uops)
+        most = 1 if block is None else size_bound(block)
+        self.order = _Order(self.parallel, block, sum(tile) * self.keys.dtype.itemsize * most)
         warps = threads // WARP
         self.rings = Rings(
             self._ring(0, self.queries, self.queries.arg.size, warps),
@@ -92,46 +146,44 @@ class _Roles:
         return mk(Op.RING, dtypes.index, (), RingArg(buffers, elements * local.dtype.itemsize, warps, number))
 
     def run(self) -> tuple[UOp, ...]:
-        if any(range_size(r) is None for r in self.parallel):
-            raise CompilerError("how many blocks of queries there are is only known at launch")
         writer = self.writer
-        for loop in self.parallel:
-            writer.emit(loop.src[0])
-            writer.enter(loop)
         for local in (self.queries, self.keys, self.values):
             writer.emit(local)
-        if self.block is not None:
-            writer.emit(self.block.src[0])
         for ring in self.rings:
             writer.emit(ring)
-        self._copies()
-        role = writer.open(self.threads, AxisKind.ROLE)
-        Steps(self.uops, self.rings, writer).write()
-        writer.close(role)
-        for loop in reversed(self.parallel):
-            writer.close(loop)
+        for lanes in (1, self.threads):
+            role = writer.open(lanes, AxisKind.ROLE)
+            walk = writer.open(self.order.blocks, AxisKind.WALK)
+            uops = _placed(self.uops, self.order.digits(walk))
+            if lanes == 1:
+                self._copies(uops)
+            else:
+                Steps(uops, self.rings, writer).write()
+            writer.close(walk)
+            writer.close(role)
         return tuple(writer.result)
 
-    def _copies(self) -> None:
+    def _copies(self, uops: Sequence[UOp]) -> None:
         """The lane that begins copies."""
-        writer, rings, zero = self.writer, self.rings, UOp.const(dtypes.index, 0)
-        role = writer.open(1, AxisKind.ROLE)
-        self._bring(rings.queries, self.queries, self.scores.src[5], zero)
-        self._bring(rings.keys, self.keys, self.scores.src[6], zero)
-        last = zero
-        if self.block is not None:
-            last = rewrite(self.block.src[0] + -1, INDEX_MATH)
+        writer, rings, block = self.writer, self.rings, _ordered(uops)
+        scores, mixed = _units(uops)
+        last = zero = UOp.const(dtypes.index, 0)
+        at = {} if block is None else {block: zero}
+        self._bring(rings.queries, self.queries, scores.src[5].substitute(at))
+        self._bring(rings.keys, self.keys, scores.src[6].substitute(at))
+        if block is not None:
+            last = rewrite(block.src[0] + -1, INDEX_MATH)
             loop = writer.open(last, AxisKind.LOOP)
-            self._bring(rings.keys, self.keys, self.scores.src[6], loop + 1)
-            self._bring(rings.values, self.values, self.mixed.src[5], loop)
+            self._bring(rings.keys, self.keys, scores.src[6].substitute({block: loop + 1}))
+            self._bring(rings.values, self.values, mixed.src[5].substitute({block: loop}))
             writer.close(loop)
-        self._bring(rings.values, self.values, self.mixed.src[5], last)
-        writer.close(role)
+            at = {block: last}
+        self._bring(rings.values, self.values, mixed.src[5].substitute(at))
 
-    def _bring(self, ring: UOp, local: UOp, box: UOp, block: UOp) -> None:
+    def _bring(self, ring: UOp, local: UOp, box: UOp) -> None:
         """Copies into the next buffer of a ring, rows of 128 bytes at a time."""
         writer = self.writer
-        box = box if self.block is None else rewrite(box.substitute({self.block: block}), INDEX_MATH)
+        box = rewrite(box, INDEX_MATH)
         turn = writer.turn(ring, full=False)
         elements, part = ring.arg.bytes // local.dtype.itemsize, prod(box.arg.box)
         for number in range(elements // part):

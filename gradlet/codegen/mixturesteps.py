@@ -49,7 +49,7 @@ class Steps:
     def __init__(self, uops: Sequence[UOp], rings: Rings, writer: Writer) -> None:
         self.rings, self.writer, self.waits = rings, writer, 0
         self.block = next((n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.ORDERED), None)
-        self.uops = [n for n in uops if n.op is not Op.BOX and not _is_parallel(n)]
+        self.uops = [n for n in uops if n.op is not Op.BOX]
         self.scores, self.mixed = (n for n in uops if n.op is Op.WGMMA)
         self.weights = self.mixed.src[0]
         self.users: dict[UOp, list[UOp]] = {}
@@ -241,11 +241,6 @@ class Steps:
             src = tuple([new[s] if s in new else self.moved.get(s, s) for s in node.src])
             made = node if src == node.src else mk(node.op, node.dtype, src, node.arg)
             new[node] = self.writer.put(made)
-
-
-def _is_parallel(node: UOp) -> bool:
-    loop = node.src[0] if node.op is Op.END else node
-    return loop.op is Op.RANGE and loop.arg.kind is AxisKind.PARALLEL
 
 
 def _closure(first: Iterable[UOp], nodes: Iterable[UOp]) -> set[UOp]:

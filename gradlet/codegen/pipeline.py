@@ -174,8 +174,8 @@ def lower(ast: UOp, target: Target, observers: Sequence[Observer] = (), parallel
         if target.warp > 1:
             uops, lanes = simt.to_lanes(sink, ordered)
             if mixtureroles.is_mixture(uops):
-                uops, threads = mixtureroles.separate_mixture(uops, lanes.threads)
-                return describe(ast, sink, uops, lanes._replace(threads=threads))
+                uops, threads, grid = mixtureroles.separate_mixture(uops, lanes.threads, sink.arg.opts)
+                return replace(describe(ast, sink, uops, lanes._replace(threads=threads)), grid=grid)
             if roles.has_roles(uops):
                 uops, threads = roles.separate_roles(uops, lanes.threads, sink.arg.opts)
                 program = describe(ast, sink, uops, lanes._replace(threads=threads))

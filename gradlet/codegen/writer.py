@@ -53,20 +53,13 @@ class Writer:
         size = size if isinstance(size, UOp) else UOp.const(dtypes.index, size)
         loop = make_range(self.emit(size), self.number, kind)
         self.number += 1
-        return self.enter(loop)
-
-    def enter(self, loop: UOp) -> UOp:
-        """Open a loop that there is."""
         self.result.append(loop)
-        self._open[-1][1].add(loop)
-        if loop.arg.kind is not AxisKind.PARALLEL:
-            self._open.append((loop, set()))
+        self._open.append((loop, {loop}))
         return loop
 
     def close(self, loop: UOp) -> None:
         """Close the loop that was opened last."""
-        if loop.arg.kind is not AxisKind.PARALLEL:
-            self._open.pop()
+        self._open.pop()
         self.result.append(mk(Op.END, dtypes.void, (loop,)))
 
     def turn(self, ring: UOp, full: bool) -> UOp:

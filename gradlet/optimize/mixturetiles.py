@@ -57,7 +57,7 @@ def mixture_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
     for r in _rest(facts, mixture.product, (row, column)):
         opts.add(OptKind.PARALLEL, int(r.arg.number))
     tail = Tail.MASK if keys % cut.keys else Tail.EXACT
-    detail = RotateDetail(halves, buffers=unit_buffers(target, cut, columns, depth))
+    detail = RotateDetail(halves, buffers=unit_buffers(target, cut, columns, depth), workgroups=target.cores)
     opts.opts.append(Opt(OptKind.ROTATE, int(mixture.along.arg.number), cut.keys, tail, detail))
     try:
         actions.apply(facts.sink, opts.opts, target)

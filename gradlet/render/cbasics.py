@@ -8,7 +8,7 @@ from typing import Final
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.render import carith
-from gradlet.render.cuda import format_functions
+from gradlet.render.cudafloats import format_functions
 from gradlet.target.target import Target
 
 HEAD: Final = """\

@@ -6,21 +6,19 @@ memory, of `shared_bytes`. PARALLEL ranges are digits of the block's number, the
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import RenderError
-from gradlet.base.floatformat import FloatFormat
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.program import AnyProgram, LinearProgram
 from gradlet.ops.op import AxisKind, BoxArg, Op, WgmmaArg
-from gradlet.optimize.analysis import is_fixed, size_bound
-from gradlet.render import carith
+from gradlet.optimize.analysis import is_fixed, range_size, size_bound
 from gradlet.render.cstyle import INDENT, CKernel, memory_type
+from gradlet.render.cudafloats import format_functions
 from gradlet.render.cudaproducts import PAIRS, place_of_register, tile_product, tile_product_name
-from gradlet.render.cudarings import RING_BASICS, box_functions, ring_name, ring_position
+from gradlet.render.cudarings import QUEUE, RING_BASICS, box_functions, ring_name, ring_position
 from gradlet.render.cudaunits import UnitCall, UnitText, unit_name
 from gradlet.target.matrixcore import FACTORS
 from gradlet.target.target import Target
@@ -163,6 +161,7 @@ class Basics(NamedTuple):
     all: str = BASICS
     units: UnitText = UnitText()
     ring: str = RING_BASICS
+    queue: str = QUEUE
     boxes: Callable[[int], str] = box_functions
     pairs: str = PAIRS
     products: Callable[[WgmmaArg, str], str] = tile_product
@@ -185,6 +184,8 @@ def render(program: AnyProgram, target: Target, basics: Basics = Basics()) -> st
     if kernel.boxes:
         ranks = dict.fromkeys(len(box.arg.sizes) for box in kernel.boxes)
         helpers += [basics.ring.strip(), *[basics.boxes(rank) for rank in ranks]]
+    if kernel.takes_blocks:
+        helpers.append(basics.queue.strip())
     if kernel.products:
         helpers += [basics.pairs.strip(), *[basics.products(*product) for product in kernel.products]]
     lines = [basics.all.strip(), DERIVED.strip(), *helpers, "", *kernel.head(), *body, "}", ""]
@@ -194,7 +195,14 @@ def render(program: AnyProgram, target: Target, basics: Basics = Basics()) -> st
 def shared_bytes(program: LinearProgram) -> int:
     """Bytes of shared memory that a block needs."""
     words: int = sum(16 * n.arg.buffers for n in program.uops if n.op is Op.RING)
-    return _shared_layout(program)[1] + words
+    return _shared_layout(program)[1] + words + (16 if _takes_blocks(program) else 0)
+
+
+def _takes_blocks(program: LinearProgram) -> bool:
+    """Whether workgroups take blocks when they are done with one: of attention, whose blocks are long and short."""
+    walks = [n for n in program.uops if n.op is Op.RANGE and n.arg.kind is AxisKind.WALK]
+    alone = any(n.op is Op.WGMMA and n.arg.alone for n in program.uops)
+    return alone and bool(walks) and (range_size(walks[0]) or 0) > program.grid
 
 
 def _shared_layout(program: LinearProgram) -> tuple[dict[UOp, int], int]:
@@ -220,6 +228,7 @@ class _Kernel(CKernel):
         self.rings = [n for n in program.uops if n.op is Op.RING]
         self.under_way: list[str] = []  # products in arrays of their own that are not waited for
         self.under_way_outside: dict[UOp, list[str]] = {}  # of conditions that are open
+        self.takes_blocks = _takes_blocks(program)
         self.weighs = any(n.op is Op.WGMMA and n.arg.registers for n in program.uops)
         self.units: dict[UnitCall, None] = {}
         self.products: dict[tuple[WgmmaArg, str], None] = {}
@@ -227,6 +236,7 @@ class _Kernel(CKernel):
         self.computing = max(roles, default=0)
         # A whole group of warps beside those that compute: registers change hands by such groups.
         self.hands_over = bool(roles) and program.threads - self.computing == WARPGROUP
+        self.copying = False  # whether the role that is written begins copies
         self.summed: tuple[str, ...] = ()
         units = target.matrix_units if any(n.op is Op.WGMMA for n in program.uops) else None
         self.units_run_on = units is not None and units.run_on
@@ -393,6 +403,7 @@ class _Kernel(CKernel):
         copies = node.src[0].arg == 1
         if self.hands_over:
             self._hand_over(copies, lanes)
+        self.copying = copies
         self.line(f"if (threadIdx.x {'==' if copies else '<'} {lanes}u) {{")
         inner = INDENT * (self.depth + 1)
         for ring in self.rings:
@@ -411,8 +422,21 @@ class _Kernel(CKernel):
     def _walk(self, node: UOp) -> None:
         name = self.name("block")
         blocks = self.value(node.src[0])[0]
-        self.line(f"for (int {name} = (int)blockIdx.x; {name} < {blocks}; {name} += {self.program.grid}) {{")
         self.values[node] = (name,)
+        if not self.takes_blocks:
+            self.line(f"for (int {name} = (int)blockIdx.x; {name} < {blocks}; {name} += {self.program.grid}) {{")
+            return
+        # The lane that copies says which block it is where the first ring's buffer says that it is there.
+        ring, (slot, phase) = ring_name(self.rings[0]), ring_position(self.rings[0])
+        taken = f"((volatile int*)(shared + {self.end + sum(16 * r.arg.buffers for r in self.rings)}))[{slot}]"
+        lines = [f"const int {name} = {taken};"]
+        if self.copying:
+            lines = [f"const int {name} = next_block({blocks}, {self.program.grid});"]
+        self.line("for (;;) {")
+        lines.insert(self.copying, f"wait_for_phase({ring} + 2 * {slot}{' + 1' if self.copying else ''}, {phase});")
+        lines += [f"{taken} = {name};"] if self.copying else []
+        last = f"{{ buffer_is_full({ring} + 2 * {slot}); break; }}" if self.copying else "break;"
+        self.lines += [INDENT * (self.depth + 1) + line for line in (*lines, f"if ({name} >= {blocks}) {last}")]
 
     def _end(self, node: UOp) -> None:
         loop = node.src[0]
@@ -592,52 +616,3 @@ class _Kernel(CKernel):
 def _in_pairs(array: UOp) -> bool:
     """Whether a lane's own array is of 16-bit floats."""
     return array.op is Op.LOCAL and bool(array.arg.private) and array.dtype.is_float and array.dtype.itemsize == 2
-
-
-# floats of 8 bits
-def format_functions(dtype: DType) -> str:
-    """Conversions of a float of few bits from and to float, in integer arithmetic."""
-    form, kind = dtype.format, carith.register_type(dtype)
-    return _widening(dtype.name, form, kind) + "\n" + _narrowing(dtype.name, form, kind)
-
-
-def _bits(value: float) -> int:
-    return int(struct.unpack("<I", struct.pack("<f", value))[0])
-
-
-def _widening(name: str, form: FloatFormat, kind: str) -> str:
-    if form.special == "ieee":
-        special = f"if (magnitude >= {form.infinity}u) word = moved | 0x7f800000u;"
-    else:
-        tested = "x" if form.special == "fnuz" else "magnitude"
-        special = f"if ({tested} == {form.nan}u) word = 0x7fc00000u;"
-    return f"""inline_ float float_of_{name}({kind} x) {{
-  const u32 magnitude = x & {form.sign_mask - 1}u, sign = (u32)(x & {form.sign_mask}u) << {32 - form.bits};
-  const u32 moved = magnitude << {23 - form.fraction};
-  u32 word = moved + {(127 - form.bias) << 23}u;
-  if (magnitude < {1 << form.fraction}u) word = bits_of_float((float)(int)magnitude * {form.smallest!r}f);
-  {special}
-  return float_of_bits(word | sign);
-}}"""
-
-
-def _narrowing(name: str, form: FloatFormat, kind: str) -> str:
-    cut = 23 - form.fraction
-    change = ((1 << (cut - 1)) - 1 - ((127 - form.bias) << 23)) % (1 << 32)
-    grid = _bits(form.smallest * 2.0**23)
-    step = form.largest - form.decode(form.largest_code - 1)
-    overflow = _bits(form.largest + step / 2) + (0 if form.largest_code % 2 else 1)
-    if form.special == "fnuz":
-        ending = f"if (word == 0) sign = 0;\n  if (magnitude >= {overflow}u) return {form.nan}u;"
-    else:
-        large = form.infinity if form.has_infinity else form.nan
-        ending = f"if (magnitude >= {overflow}u) word = {large}u;\n  if (magnitude > 0x7f800000u) word = {form.nan}u;"
-    return f"""inline_ {kind} {name}_of_float(float x) {{
-  const u32 bits = bits_of_float(x), magnitude = bits & 0x7fffffffu;
-  u32 sign = (bits >> {32 - form.bits}) & {form.sign_mask}u;
-  u32 word = (magnitude + {change}u + ((magnitude >> {cut}) & 1u)) >> {cut};
-  if (magnitude < {_bits(form.smallest_normal)}u)
-    word = bits_of_float(float_of_bits(magnitude) + float_of_bits({grid}u)) - {grid}u;
-  {ending}
-  return ({kind})(word | sign);
-}}"""

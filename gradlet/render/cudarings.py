@@ -50,6 +50,20 @@ inline_ void warp_has_gathered() {
 }
 """
 
+# Blocks are taken one after another by all workgroups. Launches of a kernel run one after another: the last to ask,
+# once all know that none is left, leaves the counter as it was.
+QUEUE: Final = """
+static __device__ u32 blocks_taken;
+inline_ int next_block(int blocks, int workgroups) {
+  const u32 taken = atomicAdd(&blocks_taken, 1u);
+  if (taken == (u32)(blocks + workgroups) - 1) blocks_taken = 0;
+  return (int)min(taken, (u32)blocks);
+}
+inline_ void buffer_is_full(u64* word) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(near_address(word)) : "memory");
+}
+"""
+
 
 def box_functions(axes: int) -> str:
     """What moves boxes with so many axes, in CUDA."""

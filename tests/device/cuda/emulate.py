@@ -351,6 +351,21 @@ inline_ void move_box(char* near, const Map& map, const long long* at, bool load
 """
 
 
+QUEUE = """
+static u32 blocks_taken;
+inline_ int next_block(int blocks, int workgroups) {
+  const u32 taken = blocks_taken++;
+  if (taken == (u32)(blocks + workgroups) - 1) blocks_taken = 0;
+  return (int)(taken < (u32)blocks ? taken : blocks);
+}
+inline_ void buffer_is_full(u64* word) {
+  long long* w = word_of(word);
+  --w[1];
+  step_of(w);
+}
+"""
+
+
 def boxes(axes: int) -> str:
     """What moves boxes with so many axes."""
     parameters = ", ".join(f"int c{i}" for i in range(axes))
@@ -436,7 +451,7 @@ def source(program: LinearProgram, target: Target = SM_90) -> str:
         cuda.render(
             program,
             target,
-            cuda.Basics(BASICS, UnitText(UNITS, multiply, UNITS + WARPS, mma), RING, boxes, PAIRS, product),
+            cuda.Basics(BASICS, UnitText(UNITS, multiply, UNITS + WARPS, mma), RING, QUEUE, boxes, PAIRS, product),
         )
         + run
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +14,11 @@ import pytest
 
 from gradlet import Tensor, dtypes
 from gradlet.codegen.pipeline import lower
+from gradlet.graph.bounds import bounds
+from gradlet.ops.op import AxisKind, Op
 from gradlet.ops.opt import OptKind
 from gradlet.render import cuda
-from gradlet.target.target import SM_90
+from gradlet.target.target import SM_90, Target
 from tests.device.cuda import emulate
 
 if emulate.COMPILER is None:
@@ -99,9 +102,9 @@ def reference(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) ->
     return power / np.where(total == 0, 1, total) @ v.astype(np.float64)
 
 
-def attention(case: Case) -> tuple[Array, Array]:
+def attention(case: Case, target: Target = SM_90) -> tuple[Array, Array]:
     """What the one kernel computes, and what it is to be."""
-    device = emulate.register()
+    device = emulate.register(target)
     q = numbers(case, case.batch, case.heads, case.queries, case.depth)
     k = numbers(case, case.batch, case.of_keys, case.keys, case.depth)
     v = numbers(case._replace(scale=1.0), case.batch, case.of_keys, case.keys, case.columns)
@@ -112,15 +115,16 @@ def attention(case: Case) -> tuple[Array, Array]:
         how["attn_mask"] = Tensor(mask, device=device).realize()
     out = tensors[0].scaled_dot_product_attention(*tensors[1:], **how)
     (call,) = out.schedule().calls
-    assert any(o.kind is OptKind.ROTATE for o in lower(call.ast, SM_90).opts)
+    program = lower(call.ast, target)
+    assert any(o.kind is OptKind.ROTATE for o in program.opts) and program.grid <= target.cores
     repeats = case.heads // case.of_keys
     wanted = reference(q, np.repeat(k, repeats, 1), np.repeat(v, repeats, 1), mask, case.causal)
     return out.cast(dtypes.float32).numpy(), wanted
 
 
-def check(case: Case) -> None:
+def check(case: Case, target: Target = SM_90) -> None:
     """Weights are rounded to 16 bits before they multiply values, and so is the result."""
-    found, wanted = attention(case)
+    found, wanted = attention(case, target)
     bits = 2.0**-7 if case.dtype == "bfloat16" else 2.0**-9
     np.testing.assert_allclose(found, wanted, rtol=bits, atol=bits)
 
@@ -134,6 +138,28 @@ def test_attention_is_what_float64_says(name: str) -> None:
 @pytest.mark.parametrize("name", SLOW)
 def test_more_attention(name: str) -> None:
     check(SLOW[name])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_workgroups_take_blocks_until_none_is_left(causal: bool) -> None:
+    """Six and eight blocks for two workgroups; the second kernel finds the counter as the first one did."""
+    few = replace(SM_90, name="sm_90_few", cores=2)
+    for case in (Case(3, 3, 150, 140, causal=causal), Case(4, 2, 260, 141, causal=causal)):
+        check(case, few)
+        check(case, few)
+
+
+@pytest.mark.parametrize("length", [5000, 8192])
+def test_no_block_behind_the_diagonal_is_brought(length: int) -> None:
+    """Two loops, one in each role, run as often as the block of queries says, and compare in blocks of the diagonal."""
+    q, k, v = (Tensor.empty(length, 64, dtype="bfloat16", device="NULL:sm_90") for _ in range(3))
+    (call,) = q.scaled_dot_product_attention(k, v, is_causal=True).schedule().calls
+    program = lower(call.ast, SM_90)
+    loops = [n for n in program.uops if n.op is Op.RANGE and n.arg.kind is AxisKind.LOOP]
+    counts = [n for n in loops if bounds(n.src[0])[1] == -(-length // 128) - 1]
+    guards = [n for n in loops if bounds(n.src[0]) == (0, 1)]
+    assert len(counts) == 2 and all(n.src[0].op is not Op.CONST for n in counts)
+    assert len(guards) == 3  # two parts that mask, one that scales
 
 
 def test_values_that_are_hidden_do_not_matter() -> None:
