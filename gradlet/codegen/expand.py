@@ -40,6 +40,7 @@ _PREFIX: Final = Op.PREFIX
 _REDUCE_LANES: Final = Op.REDUCE_LANES
 _SHUFFLE: Final = Op.SHUFFLE
 _VECTORIZE: Final = Op.VECTORIZE
+_WITHOUT_LANES: Final = frozenset({Op.SINK, Op.REDUCE, Op.AFTER})  # lanes below may end there
 
 
 def unroll(sink: UOp) -> UOp:
@@ -209,8 +210,13 @@ class _Vectorizer:
         self.sums = {_body(self.ranges[n]) for n in order if n.op is _REDUCE} if self.drains else set()
 
     def run(self) -> UOp:
+        new, ranges, known = self.new, self.ranges, self.lane_ranges
         for node in self.order:
-            lane = self._lane_range(node)
+            lane = known[ranges[node]] if ranges[node] in known else self._lane_range(node)
+            if lane is None and node.op not in _WITHOUT_LANES:
+                src = tuple([new[s] for s in node.src])
+                new[node] = node if src == node.src else mk(node.op, node.dtype, src, node.arg)
+                continue
             if lane is node:
                 self.linear[node] = Linear(None, 1, 0)
             elif lane is not None and node.dtype is dtypes.index:
@@ -218,7 +224,7 @@ class _Vectorizer:
                 if linear is not None:
                     self.linear[node] = linear
                     continue
-            self.new[node] = self._visit(node, lane)
+            new[node] = self._visit(node, lane)
         made = self.new[self.sink]
         late = {**gathered(self.gathers), **self._loaded_far()}
         return made.substitute(late) if late else made

@@ -303,6 +303,7 @@ class _Accumulators:
             return
         needs = [set(depth_first(group, waits)) if loads else set() for group in groups]
         for number, group in enumerate(groups):
+            near = [earlier for earlier in groups[:number] if self.accesses.may_any_meet(group, earlier)]
             for store in group:
                 for load in loads:
                     if load in needs[number]:
@@ -310,7 +311,7 @@ class _Accumulators:
                     elif self.accesses.may_meet(store, load):
                         later = not any(load in earlier for earlier in needs[:number])
                         self._follow(load, store) if later else self._follow(store, load)
-                for earlier in groups[:number]:
+                for earlier in near:
                     for other in earlier:
                         if self.accesses.may_meet(store, other):
                             self._follow(store, other)

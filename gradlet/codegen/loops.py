@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Final, NamedTuple
 
@@ -385,41 +385,44 @@ def separated(sink: UOp) -> Nest:
             return found
         users, loop, place = conflict
         number = next_number(sink)
-        replaced: dict[UOp, UOp] = {}
+        alike: dict[tuple[UOp, ...], list[UOp]] = {}
         for user in users:
             # Numbers say which loop stands inside of which: those inside of a renamed one get later numbers, too.
             inside = (
                 [r for r in closed_by(user) if found.nesting(r) > found.nesting(loop)] if user.op in CLOSING else []
             )
-            again = user
-            for old in (loop, *sorted(inside, key=found.nesting)):
-                fresh = renamed.get((old, place))
-                if fresh is None:
-                    fresh = make_range(old.src[0], number, old.arg.kind)
-                    renamed[old, place] = fresh
+            loops = (loop, *sorted(inside, key=found.nesting))
+            alike.setdefault(loops, []).append(user)
+            for old in loops:
+                if (old, place) not in renamed:
+                    renamed[old, place] = make_range(old.src[0], number, old.arg.kind)
                     number += 1
-                again = _rename(again, old, fresh)
-            replaced[user] = again
+        replaced: dict[UOp, UOp] = {}
+        for loops, members in alike.items():
+            replaced.update(zip(members, _rename(members, {old: renamed[old, place] for old in loops})))
         sink = sink.substitute(replaced)
     raise CompilerError(f"the loops of kernel {sink.arg.name} cannot be ordered")
 
 
-def _rename(user: UOp, loop: UOp, fresh: UOp) -> UOp:
-    """The store or REDUCE over `fresh`; what lies below and closes `loop` itself keeps it."""
-    order = toposort((user,))
+def _rename(users: Sequence[UOp], fresh: Mapping[UOp, UOp]) -> list[UOp]:
+    """The stores or REDUCEs over fresh ranges; what lies below and closes an old one itself keeps it."""
+    order = toposort(users)
     ranges = open_ranges(order)
-    new: dict[UOp, UOp] = {loop: fresh}
+    whole = frozenset(users)
+    below = [n for n in order if n.op in CLOSING and n not in whole]
+    if len(fresh) > 1 and any(not fresh.keys().isdisjoint(n.src) for n in below):
+        one, *others = fresh.items()  # what is between an old range and where it is closed depends on the others alone
+        return _rename(_rename(users, dict((one,))), dict(others))
+    old = frozenset(fresh)
+    new: dict[UOp, UOp] = dict(fresh)
     for node in order:
-        # Only what depends on the open range is renamed: a REDUCE that closes it is already finished.
-        if node is loop or not node.src:
+        # Only what depends on the open ranges is renamed: a REDUCE that closes one is already finished.
+        if node in old or not node.src:
             continue
-        if loop in ranges[node] or node is user:
-            new[node] = mk(node.op, node.dtype, tuple([_renamed(s, loop, ranges, new) for s in node.src]), node.arg)
-    return new[user]
-
-
-def _renamed(source: UOp, loop: UOp, ranges: dict[UOp, frozenset[UOp]], new: dict[UOp, UOp]) -> UOp:
-    return new.get(source, source) if loop in ranges[source] else source
+        if node in whole or not old.isdisjoint(ranges[node]):
+            src = tuple([s if old.isdisjoint(ranges[s]) else new.get(s, s) for s in node.src])
+            new[node] = mk(node.op, node.dtype, src, node.arg)
+    return [new[user] for user in users]
 
 
 def nest_of(sink: UOp, like: Nest | None = None) -> Nest:

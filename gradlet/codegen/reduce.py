@@ -21,6 +21,8 @@ _WHERE: Final = Op.WHERE
 def merge_nested(sink: UOp) -> UOp:
     """`sum_j(sum_k(x))` becomes one REDUCE over j and k, also where a guard zeroes the inner sum."""
     order = kernel_order(sink)
+    if not any(n.op is _REDUCE and (n.src[0].op is _REDUCE or n.src[0].op is _WHERE) for n in order):
+        return sink
     uses = use_counts(order)
     new: dict[UOp, UOp] = {}
     changed = new.keys()

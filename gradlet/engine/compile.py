@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from threading import local
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from gradlet.base import events, settings
@@ -19,7 +19,7 @@ from gradlet.runtime.buffer import Buffer
 from gradlet.runtime.device import Device
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     from gradlet.codegen.launch import SharedBodies
 
@@ -81,11 +81,13 @@ class InterpretedKernel:
 # Kernels by (graph, device, settings that change code). Equal kernels are the same node, so the look-up is by identity.
 _kernels: dict[tuple[Any, ...], Kernel] = {}
 KERNELS_KEPT = 8192
+# Of rendered text, which are one module for LLVM: a module costs it half a millisecond, and warm caches gain as much.
+TOGETHER: Final = 200_000  # characters; five thousand lines, about ten kernels
 # How often a thread that computes in Python lets others go on: one that waits for LLVM needs Python for moments only.
 SWITCH_SECONDS = 0.5e-3
 
 
-class _Together(local):
+class _Together(threading.local):
     """The launches that this thread is compiling one after another, and the bodies that several of them have."""
 
     launches: Sequence[UOp] = ()
@@ -112,12 +114,12 @@ def _keep(key: tuple[Any, ...], kernel: Kernel) -> None:
 
 
 def prepare_kernels(wanted: Iterable[tuple[UOp, str]]) -> None:
-    """Have the kernels for these graphs on these devices: LLVM works on one in a thread while the next is lowered.
+    """Have the kernels for these graphs on these devices: LLVM works on some in a thread while others are lowered.
 
-    One thread is as many as help, since llvmlite lets one at a time into LLVM; other compilers work on several at once
-    (`compilers` of the backend). Bodies that several launches have are
-    lowered once. A single kernel is left to be compiled when it runs, and so are searches, which have processes of
-    their own, and on a single core all kernels if few of them are launches of several.
+    One thread is as many as help where llvmlite lets one at a time into LLVM, which gets several kernels at once; other
+    compilers work on several side by side (`compilers` of the backend). Bodies that several launches have are lowered
+    once. A single kernel is left to be compiled when it runs, and so are searches, which have processes of their own,
+    and on a single core all kernels if few of them are launches of several.
     """
     settings_key = settings.codegen_key()
     missing = [(ast, device) for ast, device in dict.fromkeys(wanted) if (ast, device, settings_key) not in _kernels]
@@ -130,8 +132,7 @@ def prepare_kernels(wanted: Iterable[tuple[UOp, str]]) -> None:
             if all(Device[device].target.cores > 1 for _, device in missing):
                 _prepare_beside(missing, settings_key)
             elif len(launches) > 1:
-                for ast, device in missing:
-                    _keep((ast, device, settings_key), build_kernel(ast, device))
+                _prepare_all(missing, settings_key, _Assembler(None), lambda ready: None)
     finally:
         _together.launches, _together.shared = before, None
 
@@ -143,19 +144,99 @@ def _prepare_beside(missing: Sequence[tuple[UOp, str]], settings_key: tuple[tupl
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     most = max(getattr(Device[device], "compilers", 1) for _, device in missing)
-    assembler = ThreadPoolExecutor(min(most, len(missing)), "gradlet-compiler")
-    waiting: deque[tuple[tuple[Any, ...], _Begun]] = deque()
+    threads = ThreadPoolExecutor(min(most, len(missing)), "gradlet-compiler")
     try:
         with report.compiling(len(missing)) as show:
-            for number, (ast, device) in enumerate(missing, 1):
-                waiting.append(((ast, device, settings_key), _begin_kernel(ast, device, assembler.submit)))
-                while waiting and (number == len(missing) or waiting[0][1].is_ready()):
-                    key, begun = waiting.popleft()
-                    _keep(key, begun.finish())
-                    show(number - len(waiting))
+            _prepare_all(missing, settings_key, _Assembler(threads), show)
     finally:
-        assembler.shutdown(cancel_futures=True)
+        threads.shutdown(cancel_futures=True)
         sys.setswitchinterval(interval)
+
+
+def _prepare_all(
+    missing: Sequence[tuple[UOp, str]],
+    settings_key: tuple[tuple[str, Any], ...],
+    assembler: _Assembler,
+    show: Callable[[int], None],
+) -> None:
+    """Lower these kernels one after another, and keep each when its machine code is there."""
+    waiting: deque[tuple[tuple[Any, ...], _Begun]] = deque()
+    for number, (ast, device) in enumerate(missing, 1):
+        waiting.append(((ast, device, settings_key), _begin_kernel(ast, device, assembler)))
+        if number == len(missing):
+            assembler.begin()
+        while waiting and (number == len(missing) or waiting[0][1].is_ready()):
+            key, begun = waiting.popleft()
+            _keep(key, begun.finish())
+            show(number - len(waiting))
+
+
+class _Rendered:
+    """A kernel that waits for LLVM, and its machine code when that is there."""
+
+    def __init__(self, backend: Any, source: str, name: str) -> None:
+        self.backend, self.source, self.name = backend, source, name
+        self.is_ready = threading.Event()
+        self._code: bytes | Exception = b""
+
+    def code(self) -> bytes:
+        """The machine code, once it is there."""
+        self.is_ready.wait()
+        if isinstance(self._code, Exception):
+            raise self._code
+        return self._code
+
+    def give(self, code: bytes | Exception) -> None:
+        """This is the code, or why there is none."""
+        self._code = code
+        self.is_ready.set()
+
+    def assemble(self) -> None:
+        """Make the machine code."""
+        try:
+            self.give(self.backend.assemble(self.source, self.name))
+        except Exception as error:
+            self.give(error)
+
+
+class _Assembler:
+    """Has rendered kernels compiled several at a time, in threads or here."""
+
+    def __init__(self, threads: ThreadPoolExecutor | None) -> None:
+        self._threads = threads
+        self._waiting: list[_Rendered] = []
+        self._at_work: Future[None] | None = None
+
+    def add(self, one: _Rendered) -> None:
+        """Have it compiled once there are enough others, or when the threads have nothing to do."""
+        self._waiting.append(one)
+        idle = self._threads is not None and (self._at_work is None or self._at_work.done())
+        is_enough = sum([len(other.source) for other in self._waiting]) >= TOGETHER
+        if idle or is_enough or not hasattr(one.backend, "assemble_together"):
+            self.begin()
+
+    def begin(self) -> None:
+        """Wait for no others."""
+        work, self._waiting = self._waiting, []
+        if self._threads is not None:
+            self._at_work = self._threads.submit(_assemble, work)
+        else:
+            _assemble(work)
+
+
+def _assemble(work: Sequence[_Rendered]) -> None:
+    """Make the machine code of these kernels."""
+    for backend in dict.fromkeys([one.backend for one in work]):
+        ours = [one for one in work if one.backend is backend]
+        try:
+            codes = backend.assemble_together([(one.source, one.name) for one in ours]) if len(ours) > 1 else None
+        except Exception:  # one of them is at fault, and gets it when it is alone
+            codes = None
+        for number, one in enumerate(ours):
+            if codes is None:
+                one.assemble()
+            else:
+                one.give(codes[number])
 
 
 class _Begun(NamedTuple):
@@ -170,8 +251,8 @@ def build_kernel(ast: UOp, device: str) -> Kernel:
     return _begin_kernel(ast, device, None).finish()
 
 
-def _begin_kernel(ast: UOp, device: str, submit: Callable[..., Future[bytes]] | None) -> _Begun:
-    """Do what takes Python's attention. With `submit` the rest is started there, else `finish` does it."""
+def _begin_kernel(ast: UOp, device: str, assembler: _Assembler | None) -> _Begun:
+    """Do what takes Python's attention. An `assembler` does the rest when it has enough, else `finish` does it."""
     backend: Any = Device[device]
     if settings.BEAM:
         from gradlet.engine import beam  # only a search pays for it
@@ -187,21 +268,20 @@ def _begin_kernel(ast: UOp, device: str, submit: Callable[..., Future[bytes]] | 
         return _Begun(lambda: True, lambda: recalled)
     linear = lower_kernel(ast, device)
     report.show_lowering(ast, linear, backend)
-    source = backend.render(linear)
-    if submit is None:
-        future: Future[bytes] | None = None
-    else:
-        future = submit(backend.assemble, source, linear.name)
+    rendered = _Rendered(backend, backend.render(linear), linear.name)
+    if assembler is not None:
+        assembler.add(rendered)
 
     def finish() -> Kernel:
-        code = backend.assemble(source, linear.name) if future is None else future.result()
-        program = backend.load(linear.name, code, linear)
+        if assembler is None:
+            rendered.assemble()
+        program = backend.load(linear.name, rendered.code(), linear)
         if entry:
-            described = backend.describe(source, linear)
+            described = backend.describe(rendered.source, linear)
             programs.remember(entry, programs.Record(linear.name, linear.flops, linear.bytes, described))
         return CompiledKernel(linear.name, linear.flops, linear.bytes, ast, device, program)
 
-    return _Begun(lambda: future is None or future.done(), finish)
+    return _Begun(rendered.is_ready.is_set, finish)
 
 
 def _recall(entry: str, ast: UOp, device: str) -> Kernel | None:

@@ -74,12 +74,11 @@ def surely_same(first: Pat, second: Pat) -> bool:
 
 
 class SignatureTest:
-    """Decides from a node's signature whether a pattern can match it at all."""
+    """Decides from the signature of a node with an op of a pattern whether the pattern can match it at all."""
 
-    __slots__ = ("ops", "first", "second", "count", "more", "same")
+    __slots__ = ("first", "second", "count", "more", "same")
 
     def __init__(self, pattern: Pat) -> None:
-        self.ops = None if pattern.ops is None else frozenset(int(o) for o in pattern.ops)
         src = pattern.src or ()
         self.count = -1 if pattern.src is None else len(src)
         self.more = pattern.more
@@ -88,8 +87,6 @@ class SignatureTest:
         self.same = len(src) > 1 and surely_same(src[0], src[1])
 
     def __call__(self, sig: int) -> bool:
-        if self.ops is not None and sig & 255 not in self.ops:
-            return False
         if self.count < 0:
             return True
         first, second = sig >> 8 & 255, sig >> 16 & 255

@@ -18,6 +18,7 @@ from gradlet.base.settings import STRICT_FLOAT
 from gradlet.graph.matcher import Case, Matcher, SignatureTest, SourceWriter
 from gradlet.graph.node import UOp, by_uid, mk, next_stamp, stamp_lock
 from gradlet.graph.pattern import Pat, const, variants
+from gradlet.ops.op import Op
 
 # What a rule set promises about its results.
 Guarantee = str
@@ -137,7 +138,11 @@ class Matchers(dict[int, Matcher | None]):
     def __init__(self, cases: Sequence[Case], context_free: bool, trace: Callable[..., None] | None = None) -> None:
         super().__init__()
         self._cases = cases
-        self._tests = [SignatureTest(case.pattern) for case in cases]
+        self._tests: dict[int, list[tuple[int, SignatureTest]]] = {}  # of the cases that can start at an op
+        for number, case in enumerate(cases):
+            test = SignatureTest(case.pattern)
+            for op in Op if case.pattern.ops is None else case.pattern.ops:
+                self._tests.setdefault(op, []).append((number, test))
         self._writer = SourceWriter()
         self._traced = trace is not None
         if trace is not None:
@@ -154,7 +159,7 @@ class Matchers(dict[int, Matcher | None]):
                 self.mask = -1
 
     def __missing__(self, sig: int) -> Matcher | None:
-        numbers = tuple([i for i, test in enumerate(self._tests) if test(sig)])
+        numbers = tuple([i for i, test in self._tests.get(sig & 255, ()) if test(sig)])
         function = self._functions.get(numbers) if numbers else None
         if numbers and function is None:
             function = self._writer.compile([self._cases[i] for i in numbers], self._traced)

@@ -254,10 +254,19 @@ def never_meet(
     strides = {abs(factor) for form in (one, other) for factor in form.terms.values()} | {1 << 62}
     for stride in strides:
         first, second = digits(one, stride, lanes), digits(other, stride, lanes)
-        if first is not None and second is not None:
-            if any(a[1] < b[0] or b[1] < a[0] for a, b in zip(first, second, strict=True)):
-                return True
+        if first is not None and second is not None and _are_apart(first, second):
+            return True
     return False
+
+
+def _are_apart(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> bool:
+    """Whether some interval of one is apart from the same of the other."""
+    return any(a[1] < b[0] or b[1] < a[0] for a, b in zip(one, other, strict=True))
+
+
+def _lanes(node: UOp) -> int:
+    """How many elements a LOAD or STORE touches."""
+    return node.src[1].dtype.count if node.op is _STORE else node.dtype.count
 
 
 def _digits(form: Affine, stride: int, lanes: int) -> Digits:
@@ -283,8 +292,33 @@ class Accesses:
 
     def may_meet(self, one: UOp, other: UOp) -> bool:
         """Whether two accesses may touch the same element."""
-        lanes = max([n.src[1].dtype.count if n.op is _STORE else n.dtype.count for n in (one, other)])
+        lanes = max(_lanes(one), _lanes(other))
         return not never_meet(self._form(one), self._form(other), lanes, self._digits_of)
+
+    def may_any_meet(self, ones: Sequence[UOp], others: Sequence[UOp]) -> bool:
+        """Whether some of one group may touch an element that some of another do; False is certain.
+
+        Intervals that hold a whole group are compared, so it costs as much as the groups have members, not pairs.
+        """
+        lanes = max([_lanes(n) for n in (*ones, *others)])
+        forms = [[self._form(n) for n in group] for group in (ones, others)]
+        strides = {abs(factor) for group in forms for form in group for factor in form.terms.values()} | {1 << 62}
+        for stride in strides:
+            first, second = [self._hull(group, stride, lanes) for group in forms]
+            if first is not None and second is not None and _are_apart(first, second):
+                return False
+        return True
+
+    def _hull(self, forms: Sequence[Affine], stride: int, lanes: int) -> Digits:
+        """The intervals that hold those of all forms."""
+        found: list[tuple[tuple[int, int], tuple[int, int]]] = []
+        for form in forms:
+            digits = self._digits_of(form, stride, lanes)
+            if digits is None:
+                return None
+            found.append(digits)
+        highs, lows = [high for high, _ in found], [low for _, low in found]
+        return (min(highs)[0], max([most for _, most in highs])), (min(lows)[0], max([most for _, most in lows]))
 
     def _form(self, node: UOp) -> Affine:
         found = self._forms.get(node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from gradlet import Tensor
 from gradlet.base.errors import RenderError
 from gradlet.base.settings import scope
 from gradlet.device.common import llvm
-from gradlet.device.cpu import runtime
+from gradlet.device.cpu import assembly
 from gradlet.engine import compile as compilation
 from gradlet.engine.compile import get_kernel, prepare_kernels
 from gradlet.runtime.device import Device
@@ -51,10 +52,11 @@ def test_every_kernel_is_there_and_right(cache: int, two_threads: list[str]) -> 
     with scope(CACHE=cache):
         made = some()
         prepare_kernels([(k.sink, "CPU") for k in [*made, *made]])
-        assert len(two_threads) == len(made) and all(name.startswith("gradlet-compiler") for name in two_threads)
+        modules = len(two_threads)
+        assert 1 <= modules <= len(made) and all(name.startswith("gradlet-compiler") for name in two_threads)
         for kernel in made:
             get_kernel(kernel.sink, "CPU")
-        assert len(two_threads) == len(made)
+        assert len(two_threads) == modules
 
 
 def test_what_is_known_is_not_compiled_again(two_threads: list[str]) -> None:
@@ -64,7 +66,7 @@ def test_what_is_known_is_not_compiled_again(two_threads: list[str]) -> None:
     prepare_kernels([(k.sink, "CPU") for k in made[:2]])
     assert two_threads == ["MainThread"]  # one was missing: it is compiled when it runs
     prepare_kernels([(k.sink, "CPU") for k in made])
-    assert len(two_threads) == len(made)
+    assert 2 <= len(two_threads) <= len(made)
 
 
 def test_one_core_uses_no_thread(two_threads: list[str]) -> None:
@@ -79,7 +81,7 @@ def test_an_error_is_raised_and_nothing_is_left_running(monkeypatch: pytest.Monk
     bad = made[1].sink.arg.name
 
     def failing(source: str, target: object) -> bytes:
-        if f"@{bad}(" in source:
+        if f"{bad}(" in source:
             raise RenderError("no")
         return emit(source, target)  # type: ignore[arg-type]
 
@@ -130,17 +132,19 @@ def test_bodies_of_several_launches_are_compiled_once(
     monkeypatch.setattr(llvm, "emit_object", lambda *rest: sources.append(rest[0]) or emit(*rest))
     cases = [launches.pack((7, 61)), launches.pack((7, 61, 100)), launches.mixed(), launches.pack((5, 61))]
     with scope(NUM_THREADS=threads):
-        runtime._shared_code.cache_clear()
+        assembly.shared.clear()
         prepare_kernels([(case.sink, "CPU") for case in cases])
-        # scale_7, scale_61 with the two constants it has by its place, and four launches
-        assert len(sources) == len(set(sources)) == 6
-        assert sum("define void @body(" in source for source in sources) == 2
+        # scale_7 and scale_61 with the two constants it has by its place; one module but for the thread's first
+        assert len(sources) == len(set(sources)) and len(sources) <= (1 if threads == 1 else 6)
+        assert sum(len(re.findall(r"define void @[\w.]*body\(", source)) for source in sources) == 2
+        assert len(assembly.shared) == 2
         assert all((thread == "MainThread") == (threads == 1) for thread in two_threads)
+        modules = len(sources)
         for case in cases:
             buffers = memory(case)
             get_kernel(case.sink, "CPU").run(buffers, case.variables, True)
             launches.compare(case, contents(case, buffers))
-        assert len(sources) == 6
+        assert len(sources) == modules
 
 
 def test_nothing_is_left_to_the_collector_which_rests_meanwhile() -> None:

@@ -32,7 +32,7 @@ _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL: Final = struct.Struct("<IBBHQQ")
 _RELOCATION: Final = struct.Struct("<QIIq")
 _SYMBOLS, _STRINGS_OF_ALL, _RELOCATIONS, _NO_BITS, _RELOCATIONS_WITHOUT_ADDENDS = 2, 3, 4, 8, 9
-_WRITTEN, _IN_MEMORY, _OF_THREAD = 1, 2, 0x400
+_WRITTEN, _IN_MEMORY, _CODE, _OF_THREAD = 1, 2, 4, 0x400
 _UNDEFINED, _RESERVED = 0, 0xFF00
 _GLOBAL, _FUNCTION = 1, 2
 _ALIGN: Final = 64  # bytes; a line of the cache, and the widest vector that code may read
@@ -55,22 +55,31 @@ class _Section(NamedTuple):
     entry: int
 
 
+class Piece(NamedTuple):
+    """An object file, or what stands in one section of it: functions whose names begin alike."""
+
+    code: bytes
+    section: str = ""
+    prefix: str = ""
+
+
 class _UnfitError(Exception):
     """The object has something that images have not: imports, memory that is written, another machine."""
 
 
-def image_of(code: bytes, others: Mapping[str, bytes] = MappingProxyType({})) -> bytes | None:
+def image_of(code: bytes | Piece, others: Mapping[str, bytes | Piece] = MappingProxyType({})) -> bytes | None:
     """The image of an object file; None where only a real linker can load it.
 
     Args:
         code: the object file. Its functions are those that the image has for others.
         others: files that have one function each, which it calls by these names.
     """
-    if not is_supported() or not all(map(_is_elf, (code, *others.values()))):
+    pieces = [file if isinstance(file, Piece) else Piece(file) for file in (code, *others.values())]
+    if not is_supported() or not all(_is_elf(piece.code) for piece in pieces):
         return None
     try:
         image, words = bytearray(), list[tuple[int, int]]()
-        first, *rest = [_Object(file, image, words) for file in (code, *others.values())]
+        first, *rest = [_Object(piece, image, words) for piece in pieces]
         outside: dict[bytes, int] = {}
         for name, other in zip(others, rest, strict=True):
             (outside[name.encode()],) = other.functions().values()
@@ -87,20 +96,40 @@ def _is_elf(code: bytes) -> bool:
 
 
 class _Object:
-    """One object file whose sections lie in an image, where the distances between them are settled."""
+    """One object file whose sections lie in an image, where the distances between them are settled.
 
-    def __init__(self, code: bytes, image: bytearray, words: list[tuple[int, int]]) -> None:
-        self.code, self.image, self.words = code, image, words
+    Of a piece these are the section of its functions, and those of constants that they read.
+    """
+
+    def __init__(self, piece: Piece, image: bytearray, words: list[tuple[int, int]]) -> None:
+        self.piece, self.code, self.image, self.words = piece, piece.code, image, words
+        code = piece.code
         start, count, strings = *struct.unpack_from("<Q", code, 40), *struct.unpack_from("<HH", code, 60)
         self.sections = [_Section(*_SECTION.unpack_from(code, start + i * _SECTION.size)) for i in range(count)]
         self.strings = self.sections[strings]
-        self.places: dict[int, int] = {}  # where each section lies in the image
-        for number, section in enumerate(self.sections):
-            if section.flags & _IN_MEMORY and section.size:
-                self._lay_out(number, section)
         table = next(s for s in self.sections if s.type == _SYMBOLS)
         self.symbols = list(_SYMBOL.iter_unpack(self._bytes(table)))
         self.names = self.sections[table.link]
+        self.places: dict[int, int] = {}  # where each section lies in the image
+        for number in self._wanted() if piece.section else range(count):
+            section = self.sections[number]
+            if section.flags & _IN_MEMORY and section.size:
+                self._lay_out(number, section)
+
+    def _wanted(self) -> list[int]:
+        """The section of the piece, and those of constants that it refers to."""
+        name = self.piece.section.encode()
+        wanted = {
+            i for i, s in enumerate(self.sections) if s.flags & _CODE and self._name(self.strings, s.name) == name
+        }
+        for section in self.sections:
+            if section.type == _RELOCATIONS and section.info in wanted:
+                read = {self.symbols[row[2]][3] for row in _RELOCATION.iter_unpack(self._bytes(section))}
+                wanted |= {i for i in read if i < len(self.sections) and not self.sections[i].flags & _CODE}
+        return sorted(wanted)
+
+    def _is_code(self, number: int) -> bool:
+        return number < len(self.sections) and bool(self.sections[number].flags & _CODE)
 
     def relocate(self, outside: Mapping[bytes, int]) -> None:
         """Settle the distances, also those to functions outside by their places in the image."""
@@ -112,10 +141,12 @@ class _Object:
 
     def functions(self) -> dict[bytes, int]:
         """The places of functions that others may call."""
+        start = len(self.piece.prefix)
         return {
-            self._name(self.names, symbol[0]): self._place(symbol)
+            self._name(self.names, symbol[0])[start:]: self._place(symbol)
             for symbol in self.symbols
             if symbol[1] == _GLOBAL << 4 | _FUNCTION and symbol[3] != _UNDEFINED
+            if symbol[3] in self.places or not self.piece.section
         }
 
     def _bytes(self, section: _Section) -> bytes:
@@ -136,7 +167,7 @@ class _Object:
     def _place(self, symbol: tuple[int, ...], outside: Mapping[bytes, int] = MappingProxyType({})) -> int:
         """Where a symbol lies in the image."""
         section, value = symbol[3], symbol[4]
-        if section == _UNDEFINED and outside:
+        if section not in self.places and outside:
             found = outside.get(self._name(self.names, symbol[0]))
             if found is not None:
                 return found
@@ -146,8 +177,12 @@ class _Object:
 
     def _relocate(self, section: _Section, outside: Mapping[bytes, int]) -> None:
         begin = self.places[section.info]
+        constants = bool(self.piece.section) and not self.sections[section.info].flags & _CODE
         for offset, kind, number, addend in _RELOCATION.iter_unpack(self._bytes(section)):
-            place, target = begin + offset, self._place(self.symbols[number], outside) + addend
+            symbol = self.symbols[number]
+            if constants and symbol[3] not in self.places and self._is_code(symbol[3]):
+                continue  # it tells functions of other pieces where to go on
+            place, target = begin + offset, self._place(symbol, outside) + addend
             if kind in _DISTANCES and -(1 << 31) <= target - place < 1 << 31:
                 struct.pack_into("<i", self.image, place, target - place)
             elif kind == _ADDRESS and 0 <= target < 1 << 32:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from gradlet.base import events
-from gradlet.base.errors import RenderError
 from gradlet.device.common import llvm
 from gradlet.device.common.hostmemory import HostAllocator
 from gradlet.device.cpu.graph import CpuGraph
-from gradlet.device.cpu.image import MAGIC, image_of, is_supported
+from gradlet.device.cpu.image import MAGIC
 from gradlet.device.cpu.jit import Loaded, load
 from gradlet.device.cpu.launching import CpuProgram
 from gradlet.device.cpu.plan import LaunchPlan, launch_plan, plan_from
@@ -25,12 +24,6 @@ from gradlet.target.target import TRANSCENDENTAL, Target
 def link(code: bytes, plan: LaunchPlan) -> Loaded:
     """The functions of a kernel or a launch, in this process."""
     return load(code, plan.stages, plan.entries)
-
-
-@lru_cache(maxsize=128)
-def _shared_code(source: str, target: Target) -> bytes:
-    """Object code of a body that several launches have."""
-    return llvm.emit_object(source, target)
 
 
 def _calls_library(program: AnyProgram) -> bool:
@@ -62,14 +55,10 @@ class CpuBackend:
 
     def render(self, program: AnyProgram) -> str:
         """LLVM IR of a kernel or a launch."""
-        from gradlet.render.llvmlaunch import render  # programs that are recalled need no renderer
+        from gradlet.device.cpu.assembly import has_images  # programs that are recalled need no renderer
+        from gradlet.render.llvmlaunch import render
 
-        return render(program, self.target, self._links and not _calls_library(program))
-
-    @cached_property
-    def _links(self) -> bool:
-        """Whether code in several modules becomes one image here."""
-        return self.target.triple.startswith("x86_64") and is_supported()
+        return render(program, self.target, has_images(self.target) and not _calls_library(program))
 
     def cache_name(self, source: str) -> str:
         """The name of this source's code in the cache on disk."""
@@ -81,24 +70,29 @@ class CpuBackend:
 
     def assemble(self, source: str, name: str) -> bytes:
         """The code of LLVM IR, from the cache on disk where it has it; `name` is for listeners."""
-        entry = self.cache_name(source)
-        code = diskcache.get(entry)
-        if code is None:
-            code = self._emit(source)
-            diskcache.put(entry, code)
-        elif events.active():
-            events.emit(events.CacheHit("disk", name))
+        (code,) = self.assemble_together([(source, name)])
         return code
 
-    def _emit(self, source: str) -> bytes:
-        from gradlet.render.llvmlaunch import modules
+    def assemble_together(self, sources: Sequence[tuple[str, str]]) -> list[bytes]:
+        """What `assemble` has for each of these texts and names; LLVM gets those that are missing as one module."""
+        entries = [self.cache_name(source) for source, _ in sources]
+        found: dict[str, bytes] = {}
+        missing: dict[str, str] = {}
+        for entry, (source, name) in zip(entries, sources):
+            code = diskcache.get(entry) if entry not in missing else None
+            if code is None:
+                missing[entry] = source
+                continue
+            found[entry] = code
+            if events.active():
+                events.emit(events.CacheHit("disk", name))
+        if missing:
+            from gradlet.device.cpu import assembly  # what is recalled needs neither renderer nor LLVM
 
-        first, others = modules(source)
-        code = llvm.emit_object(first, self.target)
-        image = image_of(code, {name: _shared_code(text, self.target) for name, text in others.items()})
-        if image is None and others:
-            raise RenderError("the code of a launch and its bodies does not become one image; please report this")
-        return image or code
+            for entry, code in zip(missing, assembly.assemble_together([*missing.values()], self.target)):
+                found[entry] = code
+                diskcache.put(entry, code)
+        return [found[entry] for entry in entries]
 
     def load(self, name: str, code: bytes, program: AnyProgram) -> CpuProgram:
         """Link the kernel or the launch into this process."""

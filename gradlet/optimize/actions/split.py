@@ -81,8 +81,9 @@ def _check_split(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> Non
             raise refusal(opt, f"at most {MAX_LANES} lanes are supported")
         if target.kind != "cpu" and not target.access_bytes:
             raise refusal(opt, "lanes of this target are threads; use THREAD")
-        values = [n for n in facts.order if n.op is not _SINK and loop in facts.ranges[n]]  # stores have loops apart
-        if any(r.arg.kind is AxisKind.VECTOR for n in values for r in facts.ranges[n]):
+        lanes = {r for r in facts.loops if r.arg.kind is AxisKind.VECTOR}
+        values = [n for n in facts.order if n.op is not _SINK] if lanes else []  # stores have loops apart
+        if any(loop in facts.ranges[n] and not lanes.isdisjoint(facts.ranges[n]) for n in values):
             raise refusal(opt, "a value would have two ranges of lanes")
     if opt.kind is OptKind.THREAD:
         _check_thread(facts, loop, opt, target, bool(closing))
@@ -207,23 +208,25 @@ class _Split:
 
     def run(self) -> UOp:
         """The whole kernel with the range replaced."""
-        new: dict[UOp, UOp] = {self.loop: self.value}
+        loop = self.loop
+        new: dict[UOp, UOp] = {loop: self.value}
         changed = new.keys()
+        guarded = self.facts.ranges if self.mask is not None else None  # of every node
         for node in self.facts.order:
-            if node is self.loop or changed.isdisjoint(node.src):
+            if changed.isdisjoint(node.src) or node is loop:
                 continue
-            depends = self.loop in self.facts.ranges[node]
+            op = node.op
             src = tuple([new.get(s, s) for s in node.src])
-            if node.op is _REDUCE and self.loop in node.src[1:]:
+            if op is _REDUCE and loop in node.src[1:]:
                 new[node] = self._reduce(node, src[0])
-            elif node.op is _AFTER and self.loop in node.src[1:]:
+            elif op is _AFTER and loop in node.src[1:]:
                 inside = [r for r in (self.outer, self.inner) if r is not None]
-                kept = [new.get(s, s) for s in node.src if s is not self.loop]
-                new[node] = mk(node.op, node.dtype, (*kept, *inside))
-            elif depends and self.mask is not None and node.op in (_LOAD, _STORE):
+                kept = [new.get(s, s) for s in node.src if s is not loop]
+                new[node] = mk(op, node.dtype, (*kept, *inside))
+            elif guarded is not None and (op is _LOAD or op is _STORE) and loop in guarded[node]:
                 new[node] = self._guard(node, src)
             else:
-                new[node] = mk(node.op, node.dtype, src, node.arg)
+                new[node] = mk(op, node.dtype, src, node.arg)
         return new.get(self.facts.sink, self.facts.sink)
 
     def _reduce(self, node: UOp, value: UOp) -> UOp:

@@ -1,0 +1,94 @@
+"""Several rendered texts as one LLVM IR module: each module costs LLVM as much as thirty to fifty lines.
+
+The names of a text's functions get a tag in front, and the functions stand in a section of this tag, so that who has
+the object file finds again what belongs to which text (`device/cpu/image`). Functions of other texts keep their names
+(`Part.calls`). What is for those alone who load a text by itself, or optimise it, is left out: the array of entries,
+and what is said about loops.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from gradlet.base.errors import RenderError
+
+_NAME: Final = re.compile(r"@(?!llvm\.)([\w.$-]+)")
+_LOOP: Final = re.compile(r", !llvm\.loop !\d+")
+_DECLARED: Final = re.compile(r"\ndeclare [^@\n]*@(?!llvm\.)([\w.$-]+)")
+_LEFT_OUT: Final = ("target triple", "attributes", "!")
+
+
+def section(tag: str) -> str:
+    """Where the functions of a tag stand in the object file."""
+    return f".text.{tag}"
+
+
+class Part(NamedTuple):
+    """One text of a joined module.
+
+    Attributes:
+        text: as it is rendered.
+        tag: what its names begin with; one of its own.
+        calls: the names that functions of other parts have in the module, by the names under which the text calls them.
+    """
+
+    text: str
+    tag: str
+    calls: Mapping[str, str] = MappingProxyType({})
+
+
+def imports(text: str) -> set[str]:
+    """The functions that a text calls and does not define, those of LLVM aside."""
+    return set(_DECLARED.findall(text))
+
+
+def joined(parts: Sequence[Part]) -> str:
+    """The module that has all functions of these texts.
+
+    Raises:
+        RenderError: a line that is none of those which the renderer writes.
+    """
+    head = next(line for line in parts[0].text.split("\n") if line.startswith("target triple"))
+    groups: dict[str, int] = {}  # attributes of functions, which texts share
+    declared: dict[str, str] = {}
+    defined: set[str] = set()
+    lines = [head]
+    for part in parts:
+        _add(part, groups, declared, defined, lines)
+    lines += [line for name, line in declared.items() if name not in defined]
+    lines += [f"attributes #{number} = {text}" for text, number in groups.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _add(part: Part, groups: dict[str, int], declared: dict[str, str], defined: set[str], lines: list[str]) -> None:
+    """Add the lines of one text."""
+    text = _LOOP.sub("", part.text)
+    tag, calls = part.tag, part.calls
+    rows = _NAME.sub(lambda found: "@" + calls.get(found[1], f"{tag}.{found[1]}"), text).split("\n")
+    numbers: dict[str, int] = {}
+    for row in rows:
+        if row.startswith("attributes #"):
+            number, _, attributes = row.removeprefix("attributes #").partition(" = ")
+            numbers[number] = groups.setdefault(attributes, len(groups))
+    for row in rows:
+        if row.startswith((" ", "}")) or row.endswith(":"):
+            lines.append(row)
+        elif row.startswith("define "):
+            start, _, number = row.removesuffix(" {").rpartition(" #")
+            defined.add(_function(row))
+            lines.append(f'{start} #{numbers[number]} section "{section(tag)}" {{')
+        elif row.startswith("declare "):
+            declared[_function(row)] = row
+        elif row.startswith("@"):
+            if " = internal constant " in row:  # else the entries
+                lines.append(row)
+        elif row and not row.startswith(_LEFT_OUT):
+            raise RenderError(f"no line of a rendered module: {row}")
+
+
+def _function(row: str) -> str:
+    """The name in the first line of a function."""
+    return row[row.index("@") : row.index("(", row.index("@"))]
