@@ -1,5 +1,7 @@
 """Kernels on an NVIDIA GPU beside PyTorch on the same card: `python benchmarks/gpu.py [--only A,B] [--output FILE]`.
 
+`--beam 2` searches the schedules of these kernels first (docs/search.md), `BEAM_TIME` seconds each.
+
 Both run in this process, in turns, on data that is the same to the bit; results are compared before anything is timed.
 A time is that of one launch among many in a row, between two events of the GPU's stream: the host's part is not in it.
 Needs `pip install 'gradlet[cuda]' torch` and a GPU.
@@ -225,7 +227,7 @@ def their_seconds(function: Callable[[], Any], count: int) -> float:
     return float(begin.elapsed_time(end)) / count / 1e3
 
 
-def compare(gpu: Any, row: Row) -> str:
+def compare(gpu: Any, row: Row, beam: int) -> str:
     """One line of the table."""
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = row.tf32
@@ -237,7 +239,8 @@ def compare(gpu: Any, row: Row) -> str:
     if not error < 0.02:
         return f"| {row.name} | {row.dtype} | wrong: {error:.1e} | | | | | |"
     del wanted, found
-    kernels = launches(row.ours(*mine))
+    with scope(BEAM=beam):
+        kernels = launches(row.ours(*mine))
     our_seconds(gpu, kernels, 2)
     guess = our_seconds(gpu, kernels, 2)
     count = max(3, min(200, int(TARGET_MS / 1e3 / guess)))
@@ -256,6 +259,7 @@ def main() -> None:
     """Print the table, and write it where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="beginnings of names of rows, by commas")
+    parser.add_argument("--beam", type=int, default=0, help="search schedules, keep so many at a time")
     parser.add_argument("--output", type=Path, help="write the table to this file, too")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -278,7 +282,7 @@ def main() -> None:
         if options.only and not row.name.startswith(tuple(options.only.split(","))):
             continue
         with scope(ALLOW_TF32=int(row.tf32)):
-            lines.append(compare(backend.gpu, row))
+            lines.append(compare(backend.gpu, row, options.beam))
         print(lines[-1], flush=True)
     if options.output:
         options.output.write_text("\n".join(lines) + "\n")

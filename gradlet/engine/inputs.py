@@ -105,6 +105,8 @@ class Inputs:
             if slot in needs.written and slot in needs.loaded:
                 self._first[slot] = content.view(np.uint8)
         self.written = sorted(needs.written)
+        most = max((self.buffers[s].nbytes for s in self.written), default=0)
+        self._cleared = np.full(most, CLEARED, np.uint8)
         self.nbytes = sum(b.nbytes for b in self.buffers)
 
     @property
@@ -121,7 +123,7 @@ class Inputs:
         """Forget what runs wrote, so that the next one has to write it."""
         for slot in self.written:
             if slot not in self._first:
-                np.frombuffer(self.buffers[slot].memory(), np.uint8)[:] = CLEARED
+                self.buffers[slot].copyin(self._cleared[: self.buffers[slot].nbytes])
         self.restore()
 
     def results(self) -> list[Any]:

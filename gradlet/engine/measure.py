@@ -201,6 +201,9 @@ def _progress(each: _Process) -> Reply | None:
     if reply is None and each.used > each.limit:
         each.stop()
         return Reply("failed", f"it took longer than {each.limit:g} s")
+    if reply is not None and reply.kind == "lost":
+        each.stop()  # what the next candidate would meet is no fault of its own
+        return Reply("error", reply.value)
     return reply
 
 

@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import IO, Any, Final, NamedTuple
 
 from gradlet.base import settings
-from gradlet.base.errors import ArgumentError, CompilerError
+from gradlet.base.errors import ArgumentError, CompilerError, DeviceError
 from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
 from gradlet.ops.op import KernelArg, LaunchArg
@@ -30,6 +30,8 @@ TIMED_SECONDS: Final = 0.05  # of running one candidate
 COMPARED_SECONDS: Final = 0.4  # of running one of several candidates in turns
 COMPARED_RUNS: Final = (7, 60)
 HOPELESS: Final = 1.4  # a candidate this much slower than the best so far is not run again
+IN_A_ROW_SECONDS: Final = 2e-4  # of runs in a row: what begins and ends them is little beside it
+MOST_IN_A_ROW: Final = 20
 MEMORY: Final = 6 << 30  # address space that a worker may take beside its buffers
 _LENGTH: Final = struct.Struct("<q")
 
@@ -59,7 +61,10 @@ class Built:
 
 
 class Reply(NamedTuple):
-    """`kind` is `ok` (then `value` is the result), or `refused`, `error` (of the compiler), `failed` with a text."""
+    """`kind` is `ok` (then `value` is the result), or `refused`, `error` (of the compiler), `failed` with a text.
+
+    `lost`: an error after which the process is of no more use, as a GPU's where a kernel has left its memory.
+    """
 
     kind: str
     value: Any
@@ -104,7 +109,8 @@ class Bench:
             from gradlet.engine.inputs import Inputs
 
             self._inputs = Inputs(self.work.ast, self.work.device)
-            _limit_memory(MEMORY)
+            if self.target.kind == "cpu":  # the driver of a GPU reserves addresses as it likes
+                _limit_memory(MEMORY)
         return self._inputs
 
     def _lower(self, opts: Any) -> Any:
@@ -118,15 +124,18 @@ class Bench:
 
     def estimate(self, opts: Opts) -> float:
         """Expected seconds."""
-        from gradlet.optimize import programcost
+        from gradlet.optimize import lanecost, programcost
 
-        return programcost.estimate(self._lower(opts), self.target).seconds
+        model = lanecost if self.target.warp > 1 else programcost
+        return model.estimate(self._lower(opts), self.target).seconds
 
     def build(self, opts: Any) -> Built:
         """Machine code."""
         program = self._lower(opts)
         with settings.scope(CACHE=0):  # most candidates are never asked for again
             code = self.backend.compile(program)
+        if self.target.kind != "cpu":  # what a launch has to know is read off the program
+            return Built(code, program)
         if isinstance(program, LinearProgram):
             return Built(code, replace(program, uops=()))
         return Built(code, replace(program, programs=tuple(replace(p, uops=()) for p in program.programs)))
@@ -136,7 +145,11 @@ class Bench:
         inputs = self.inputs
         if not self.work.parallel and isinstance(built.program, LinearProgram):
             return lambda: _alone(program, inputs)
-        return lambda: float(program(inputs.buffers, inputs.values, True))
+        once = lambda: float(program(inputs.buffers, inputs.values, True))  # noqa: E731
+        timer = getattr(self.backend, "timer", None)
+        if timer is None or inputs.drifts:
+            return once
+        return _InARow(once, lambda count: timer(program, inputs.buffers, inputs.values, count))
 
     def check(self, run: Callable[[], float]) -> float:
         """Run once on cleared memory and compare with what the first candidate gave; the seconds it took.
@@ -194,6 +207,22 @@ class Bench:
         return best
 
 
+class _InARow:
+    """Runs of one candidate, timed: the first one alone, later ones of a short kernel several in a row."""
+
+    def __init__(self, once: Callable[[], float], timer: Callable[[int], Callable[[], float]]) -> None:
+        self._once, self._timer = once, timer
+        self._many: Callable[[], float] | None = None
+
+    def __call__(self) -> float:
+        if self._many is not None:
+            return self._many()
+        seconds = self._once()
+        count = min(MOST_IN_A_ROW, int(IN_A_ROW_SECONDS / max(seconds, 1e-9)))
+        self._many = self._timer(count) if count > 1 else self._once
+        return seconds
+
+
 def _alone(program: Any, inputs: Any) -> float:
     """One run on the calling thread."""
     with settings.scope(NUM_THREADS=1):
@@ -223,6 +252,8 @@ def _answer(bench: Bench, name: str, arguments: tuple[Any, ...]) -> Reply:
         return Reply("error", f"{type(error).__name__}: {error}")
     except MemoryError:
         return Reply("failed", "out of memory")
+    except DeviceError as error:
+        return Reply("failed" if "out of memory" in str(error) else "lost", f"DeviceError: {error}")
     except Exception as error:  # a fault of whatever kind concerns this candidate only
         return Reply("error", f"{type(error).__name__}: {error}")
 

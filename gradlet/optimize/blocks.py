@@ -96,8 +96,14 @@ class Opts:
         self.opts.append(Opt(kind, number, 0))
 
 
-def tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
-    """The opts for a matrix product; None where blocks do not pay."""
+def tile(facts: KernelFacts, target: Target, block: tuple[int, int] | None = None) -> list[Opt] | None:
+    """The opts for a matrix product; None where blocks do not pay.
+
+    Args:
+        facts: about the kernel.
+        target: the machine.
+        block: rows and columns of a block, in place of the usual ones.
+    """
     found = product_of(facts)
     if found is None or not target.shared_bytes:
         return None
@@ -109,7 +115,9 @@ def tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
     fitting = [b for b in BLOCKS if rows >= b[0] // 2 and columns >= b[1] // 2]
     if not fitting:
         return None
-    block = next((b for b in fitting if others * -(-rows // b[0]) * -(-columns // b[1]) >= target.cores), fitting[-1])
+    block = block or next(
+        (b for b in fitting if others * -(-rows // b[0]) * -(-columns // b[1]) >= target.cores), fitting[-1]
+    )
     opts = Opts(facts.next_number())
     depth = range_size(found.depth) or 0
     inner_rows = _side(opts, found.rows, rows, block[0], OptKind.UNROLL)

@@ -18,7 +18,7 @@ from gradlet.optimize.analysis import KernelFacts, range_size
 from gradlet.optimize.blocks import Opts, columns_of
 from gradlet.optimize.mixtures import find_mixture
 from gradlet.optimize.rotation import row_and_column
-from gradlet.target.rotation import WARP_ROWS, unit_blocks, unit_buffers
+from gradlet.target.rotation import WARP_ROWS, Blocks, unit_blocks, unit_buffers
 from gradlet.target.target import Target
 
 
@@ -27,8 +27,14 @@ def by_units(opts: Iterable[Opt]) -> bool:
     return any(isinstance(o.detail, RotateDetail) and o.detail.buffers for o in opts)
 
 
-def mixture_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
-    """The opts for such a kernel; None where it is another, or where sizes or memory do not fit."""
+def mixture_tile(facts: KernelFacts, target: Target, cut: Blocks | None = None) -> list[Opt] | None:
+    """The opts for such a kernel; None where it is another, or where sizes or memory do not fit.
+
+    Args:
+        facts: about the kernel.
+        target: the machine.
+        cut: these blocks of queries and keys in place of the usual ones.
+    """
     if not target.matrix_units or len(facts.reduces) < 4:
         return None
     mixture = find_mixture(facts)
@@ -41,7 +47,8 @@ def mixture_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
     rows, columns = range_size(row), range_size(column)
     if rows is None or columns is None or any(narrow_load(f) is None for f in mixture.score.src[0].src):
         return None
-    cut = unit_blocks(target, rows, keys, columns, depth)
+    usual = unit_blocks(target, rows, keys, columns, depth)
+    cut = usual and (cut or usual)
     if cut is None:
         return None
     opts = Opts(facts.next_number())

@@ -10,6 +10,7 @@ from gradlet.base.errors import ArgumentError
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind
 from gradlet.ops.opt import Opt, OptKind, PrefetchDetail, StageDetail, Tail
+from gradlet.optimize import lanemoves
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.actions.online import find_pair
 from gradlet.optimize.analysis import KernelFacts, range_size, size_bound
@@ -30,7 +31,8 @@ MIN_SUMMED: Final = 32  # iterations of a sum between two visits to memory
 
 
 # The words that cut a range into blocks of their amount.
-_CUTS: Final = frozenset({OptKind.SPLIT, OptKind.UNROLL, OptKind.VECTORIZE, OptKind.GROUP})
+_CUTS: Final = frozenset({OptKind.SPLIT, OptKind.UNROLL, OptKind.VECTORIZE, OptKind.THREAD, OptKind.GROUP})
+_BY_POWERS: Final = frozenset({OptKind.VECTORIZE, OptKind.THREAD})  # other lanes are taken apart one by one
 
 
 class Site(NamedTuple):
@@ -99,10 +101,11 @@ def _unroll(site: Site) -> Iterator[Opts]:
 
 
 def _vectorize(site: Site) -> Iterator[Opts]:
-    if site.target.kind != "cpu":
-        return
     for loop in _loops(site, AxisKind.LOOP, AxisKind.REDUCE):
-        yield from _cut(OptKind.VECTORIZE, loop, _lane_counts(site, loop))
+        if site.target.kind == "cpu":
+            yield from _cut(OptKind.VECTORIZE, loop, _lane_counts(site, loop))
+        elif lanemoves.has_lanes(site.target):
+            yield from _cut(OptKind.VECTORIZE, loop, lanemoves.widths(site.facts, site.target, loop))
 
 
 def _lane_counts(site: Site, loop: UOp) -> list[int]:
@@ -134,7 +137,8 @@ def _reorder(site: Site) -> Iterator[Opts]:
 
 
 def _parallel(site: Site) -> Iterator[Opts]:
-    if not site.parallel or site.target.cores < 2 or _loops(site, AxisKind.PARALLEL):
+    several = lanemoves.has_lanes(site.target)
+    if not site.parallel or site.target.cores < 2 or (_loops(site, AxisKind.PARALLEL) and not several):
         return
     for loop in _loops(site, AxisKind.LOOP):
         if size_bound(loop) > 1:
@@ -155,19 +159,25 @@ def _accumulate(site: Site) -> Iterator[Opts]:
 def _prefetch(site: Site) -> Iterator[Opts]:
     """What a loop reads from a slot a few iterations later."""
     for loop in _loops(site, AxisKind.LOOP, AxisKind.REDUCE, AxisKind.PARALLEL):
-        read = {int(a.param.arg.slot) for a in site.facts.accesses if not a.is_store and loop in a.ranges}
-        for slot in sorted(read):
+        for slot in _read(site, loop):
             for distance in DISTANCES:
                 yield (Opt(OptKind.PREFETCH, loop.arg.number, distance, Tail.EXACT, PrefetchDetail(slot)),)
+
+
+def _read(site: Site, loop: UOp | None = None) -> list[int]:
+    """The slots that are read, inside of a loop."""
+    accesses = [a for a in site.facts.accesses if not a.is_store and (loop is None or loop in a.ranges)]
+    return sorted({a.slot for a in accesses if a.slot is not None})
 
 
 def _stream(site: Site) -> Iterator[Opts]:
     """Stores past the caches, of results too large for whoever reads them next to find them there."""
     for access in site.facts.accesses:
-        nbytes = access.param.arg.size * access.param.dtype.itemsize
-        if access.is_store and nbytes > site.target.llc_bytes // STREAM_SHARE and access.ranges:
+        if not access.is_store or access.slot is None or not access.ranges:
+            continue
+        if access.param.arg.size * access.param.dtype.itemsize > site.target.llc_bytes // STREAM_SHARE:
             number = min(r.arg.number for r in access.ranges)
-            yield (Opt(OptKind.STREAM, number, int(access.param.arg.slot)),)
+            yield (Opt(OptKind.STREAM, number, access.slot),)
 
 
 def _far(site: Site) -> Iterator[Opts]:
@@ -182,8 +192,7 @@ def _far(site: Site) -> Iterator[Opts]:
 def _stage(site: Site) -> Iterator[Opts]:
     """A copy of what a loop reads from a slot, made near the core inside the loop."""
     for loop in _loops(site, AxisKind.LOOP, AxisKind.REDUCE, AxisKind.PARALLEL):
-        read = {int(a.param.arg.slot) for a in site.facts.accesses if not a.is_store}
-        for slot in sorted(read):
+        for slot in _read(site):
             yield (Opt(OptKind.STAGE, loop.arg.number, 0, Tail.EXACT, StageDetail(slot)),)
             for order in _turned(site.facts, loop, slot):
                 for side in BLOCK_SIDES:
@@ -247,20 +256,29 @@ MOVES: Final[dict[OptKind, Proposals]] = {
     OptKind.LOOKUP: _lookup,
     OptKind.ONLINE: _online,
     OptKind.SCAN: _scan,
+    OptKind.THREAD: lambda site: lanemoves.thread(site.facts, site.target),
+    OptKind.SPECIALIZE: lambda site: lanemoves.specialize(site.facts, site.target),
+    OptKind.PERSISTENT: lambda site: lanemoves.persistent(site.facts, site.target),
+    OptKind.TILE_ORDER: lambda site: lanemoves.tile_order(site.facts, site.target),
+    OptKind.EPILOGUE: lambda site: lanemoves.epilogue(site.facts, site.target),
 }
+
+# Words of a CPU's vectors and caches; lanes of a GPU have others.
+_OF_CPUS: Final = frozenset({
+    OptKind.PREFETCH, OptKind.STREAM, OptKind.FAR, OptKind.LOOKUP, OptKind.ONLINE, OptKind.SCAN, OptKind.ACCUMULATE,
+})  # fmt: skip
 
 # The words that it does not try by itself, and why; it keeps and changes them where the heuristic chose them.
 NOT_TRIED: Final[dict[OptKind, str]] = {
     OptKind.FEED: "what it needs beside it (rows, tiles of every product) is chosen by formula",
     OptKind.ROTATE: "what it needs beside it (rows, tiles in five loops) is chosen by formula",
-    OptKind.TENSORIZE: "only GPUs have matrix units, and search measures on the CPU",
-    OptKind.THREAD: "only GPUs have workgroups, and search measures on the CPU",
-    OptKind.DEAL: "parts pay where there are many lanes: on GPUs, and search measures on the CPU",
-    OptKind.SPECIALIZE: "only GPUs have warps, and search measures on the CPU",
-    OptKind.PERSISTENT: "only GPUs have workgroups, and search measures on the CPU",
-    OptKind.TILE_ORDER: "only GPUs have workgroups, and search measures on the CPU",
-    OptKind.EPILOGUE: "only GPUs have a copy engine, and search measures on the CPU",
+    OptKind.TENSORIZE: "lanes, tiles, copies come with it: `lanemoves.alternatives` has whole schedules",
+    OptKind.DEAL: "how many parts pay is chosen by formula; other numbers are tried",
 }
+
+
+# What is left to say where matrix units run.
+_OF_UNITS: Final = {OptKind.SPECIALIZE, OptKind.PERSISTENT, OptKind.TILE_ORDER, OptKind.EPILOGUE}
 
 
 def apply(sink: UOp, opts: Sequence[Opt], target: Target) -> UOp | None:
@@ -273,8 +291,12 @@ def apply(sink: UOp, opts: Sequence[Opt], target: Target) -> UOp | None:
 
 def additions(site: Site) -> Iterator[Opts]:
     """One more opt, of any word, with what it needs."""
-    for propose in MOVES.values():
-        yield from propose(site)
+    kinds = set(MOVES) if site.target.kind == "cpu" else set(MOVES) - _OF_CPUS
+    if lanemoves.by_units(site.facts.sink.arg.opts or ()):
+        kinds = _OF_UNITS
+    for kind in MOVES:
+        if kind in kinds:
+            yield from MOVES[kind](site)
 
 
 class _Step(NamedTuple):
@@ -308,10 +330,13 @@ def changes(sink: UOp, opts: Opts, target: Target) -> Iterator[Opts]:
     Opts name ranges by number, and a number is given by the opts before. So the opts behind a changed one are renamed:
     they go on meaning the same range.
     """
+    if lanemoves.by_units(opts):
+        yield from lanemoves.changes_of_units(opts, target)
+        return
     steps = _steps(sink, opts, target)
     for place, step in enumerate(steps):
         yield from _without(steps, place)
-        for changed in _variants(step):
+        for changed in (*_variants(step), *lanemoves.variants(step.opt, target)):
             yield from _replaced(steps, place, changed, target)
         yield from _rebalanced(steps, place)
         if place + 1 < len(steps) and not step.made and not steps[place + 1].made:
@@ -356,8 +381,8 @@ def _variants(step: _Step) -> Iterator[Opt]:
     if opt.kind not in _CUTS:
         return
     wanted = {opt.amount * 2, opt.amount // 2, opt.amount + 1, opt.amount - 1, opt.amount + 2, opt.amount - 2}
-    if opt.kind is OptKind.VECTORIZE:
-        wanted = {opt.amount * 2, opt.amount // 2}  # other lanes are taken apart one by one
+    if opt.kind in _BY_POWERS:
+        wanted = {opt.amount * 2, opt.amount // 2}
     elif opt.amount > MAX_COPIES:
         wanted = {opt.amount * 2, opt.amount // 2, opt.amount * 3 // 2, opt.amount * 3 // 4}
     for amount in sorted(wanted):

@@ -117,7 +117,7 @@ def _tree(program: LinearProgram, target: Target) -> _Loop:
             continue
         here.nodes.append(node)
         if node.dtype.kind == "x" or node.op is Op.CAST:
-            points[node] = _value(node, points, 1 + len(ranges))
+            points[node] = value_at(node, points, 1 + len(ranges))
         if node.op in (Op.LOAD, Op.STORE):
             _add_access(here, node, points, numbers)
     return root
@@ -128,8 +128,11 @@ def _unit(which: int, count: int) -> tuple[int, ...]:
     return tuple(1 if k == which else 0 for k in range(count))
 
 
-def _value(node: UOp, points: dict[UOp, Any], count: int) -> tuple[int, ...] | None:
-    """The values of an index expression at the points; None where they depend on memory."""
+def value_at(node: UOp, points: dict[UOp, Any], count: int) -> tuple[int, ...] | None:
+    """The values of an index expression at `count` points; None where they depend on memory.
+
+    `points` has those of the nodes that it is made of.
+    """
     op = node.op
     if op is Op.CONST:
         return (int(node.arg),) * count if node.dtype.kind in "xui" else None

@@ -17,13 +17,14 @@ from typing import Final, NamedTuple, Protocol
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import KernelArg
-from gradlet.optimize import heuristic, moves
+from gradlet.optimize import heuristic, lanemoves, moves
+from gradlet.optimize.actions.language import KEPT
 from gradlet.optimize.analysis import KernelFacts
 from gradlet.optimize.moves import Opts, Site
 from gradlet.target.target import Target
 
 # Raise when what the search tries, or how it decides, changes: what was found before is then searched anew.
-VERSION: Final = 2
+VERSION: Final = 3
 MAX_ROUNDS: Final = 12
 # Plain loops that are estimated to take this many times as long as the heuristic's choice are not run, only changed.
 START_FACTOR: Final = 8.0
@@ -167,7 +168,10 @@ class _Search:
         return Found(best, state.seconds[0], self.usual, state.seconds[1], state)
 
     def _begin(self) -> None:
-        """Measure the heuristic's choice first: others are given up where it is far ahead. Then the plain loops."""
+        """Measure the heuristic's choice first: others are given up where it is far ahead. Then the plain loops.
+
+        On a GPU, schedules for other blocks as well.
+        """
         for opts in self.state.measured:
             self._scheduled(opts)
         for opts in (self.usual, ()):
@@ -180,6 +184,9 @@ class _Search:
                     self._scheduled(opts)
                     continue
             self._measure([opts])
+        others = lanemoves.alternatives(KernelFacts(self.kernel), self.target)
+        fresh = [o for o in others if o not in self.state.measured and self._is_new(o, self.kernel, o)]
+        self._measure(self._promising(fresh) if fresh else [])
 
     # rounds
     def _round(self) -> bool:
@@ -238,9 +245,13 @@ class _Search:
         return False
 
     def _apply(self, opts: Opts, before: UOp | None = None) -> UOp | None:
-        """The scheduled kernel without the opts that made it: equal ones are the same node."""
-        scheduled = moves.apply(self.kernel if before is None else before, opts, self.target)
-        return None if scheduled is None else scheduled.replace(arg=self.kernel.arg)
+        """The scheduled kernel without the opts that its loops say already: equal ones are the same node."""
+        before = self.kernel if before is None else before
+        scheduled = moves.apply(before, opts, self.target)
+        if scheduled is None:
+            return None
+        kept = tuple(sorted([*(before.arg.opts or ()), *[o for o in opts if o.kind in KEPT]], key=repr))
+        return scheduled.replace(arg=KernelArg(self.kernel.arg.name, kept or None))
 
     def _scheduled(self, opts: Opts) -> None:
         scheduled = self._apply(opts)

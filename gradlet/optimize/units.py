@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from gradlet.base.dtype import dtypes
@@ -36,14 +37,23 @@ TOGETHER: Final = 8  # rows of blocks that run at the same time
 WARP_BLOCKS: Final = ((128, 128), (128, 64), (64, 64))  # where every warp multiplies 16 rows
 
 
-def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
-    """The opts for a product by matrix units; None where there are none, or what they need is not given."""
+def tensor_tile(
+    facts: KernelFacts, target: Target, block: Block | None = None, engine: bool = True
+) -> list[Opt] | None:  # fmt: skip
+    """The opts for a product by matrix units; None where there are none, or what they need is not given.
+
+    Args:
+        facts: about the kernel.
+        target: the machine.
+        block: this one in place of the one that takes the fewest clocks, if it suits the product or not.
+        engine: whether a copy engine, where there is one, brings the factors.
+    """
     units = target.matrix_units
     if units is None:
         return None
     found = product_of(facts, (dtypes.float32, dtypes.int32))
     if found is None:
-        return _image_tile(facts, target, units)
+        return _image_tile(facts, target, units, block) if engine else None
     factor = units.pair(found.first.dtype, found.second.dtype)
     if factor is None or found.reduce.dtype is not factor.total:
         return None
@@ -59,17 +69,27 @@ def tensor_tile(facts: KernelFacts, target: Target) -> list[Opt] | None:
         piece = 16 // load.dtype.itemsize
         if 1 not in steps or None in steps or any(s is not None and (s <= 0 or (s > 1 and s % piece)) for s in steps):
             return None
-    engine = target.copy_engine and not any(range_size(r) is None for r in facts.loops)
+    engine = engine and target.copy_engine and not any(range_size(r) is None for r in facts.loops)
     if units.run_on and not engine and factor.name == "tf32":
         return None  # lanes do not round what they copy
-    if engine:
+    if block is None and engine:
         block = engine_block(facts, found, target)
-    else:
+    elif block is None:
         block = _lanes_block(facts, found, target) if units.run_on else _warps_block(facts, found, target)
     return None if block is None else _opts(facts, found, block, target, engine)
 
 
-def _image_tile(facts: KernelFacts, target: Target, units: MatrixUnits) -> list[Opt] | None:
+def lane_blocks(target: Target) -> Iterator[Block]:
+    """The blocks whose lanes copy for themselves."""
+    if target.matrix_units is not None and target.matrix_units.run_on:
+        yield from (Block(LANES_BLOCK, 256, 4), Block(LANES_BLOCK, LANES_BLOCK, LANES_AHEAD))
+    elif target.matrix_units is not None:
+        yield from (Block(*sides, LANES_AHEAD) for sides in WARP_BLOCKS)
+
+
+def _image_tile(
+    facts: KernelFacts, target: Target, units: MatrixUnits, block: Block | None = None
+) -> list[Opt] | None:  # fmt: skip
     """The opts for a convolution whose image the copy engine can fetch as it lies."""
     found = image_of(facts) if target.copy_engine else None
     if found is None:
@@ -87,7 +107,7 @@ def _image_tile(facts: KernelFacts, target: Target, units: MatrixUnits) -> list[
     sizes = Sizes(pixels, columns, depth, 1, found.image.dtype.itemsize)
     fitting = [b for b in blocks(target) if b.rows in (128, 64) and not (b.columns > 64 and b.columns // 2 >= columns)]
     fitting = [b for b in fitting if b.columns >= WARPGROUP]
-    best = min(fitting, key=lambda b: clocks(b, sizes, target))
+    best = block or min(fitting, key=lambda b: clocks(b, sizes, target))
     placed = place_image(facts, found, target, best.rows, best.columns)
     tiles = placed.tiles[:1]
     end(facts, placed.found, placed.opts, best, placed.outer, placed.inner, placed.detail, tiles, target, engine=True)

@@ -172,9 +172,11 @@ def render(program: AnyProgram, target: Target, basics: Basics = Basics()) -> st
 
     Raises:
         RenderError: a launch of several kernels, or an operation that CUDA C lacks.
+        ArgumentError: the schedule asks for more lanes or shared memory than a workgroup has.
     """
     if not isinstance(program, LinearProgram):
         raise RenderError(f"launch {program.name} holds several kernels; a GPU runs one kernel a launch")
+    target.check_workgroup(program.name, program.threads, shared_bytes(program))
     kernel = _Kernel(program, target)
     body = kernel.body()
     formats = dict.fromkeys(dtype for dtype in kernel.functions.used.values() if dtype is not None)

@@ -5,7 +5,7 @@ A block of queries stays with its weighted values near the core while blocks of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gradlet.target.target import Target
@@ -108,6 +108,14 @@ def unit_blocks(target: Target, rows: int, keys: int, columns: int, depth: int) 
     if min(rows, keys) < FEWEST:
         return None
     return Blocks(TILE if rows <= TILE else UNIT_ROWS, TILE if keys <= TILE else UNIT_ROWS)
+
+
+def all_unit_blocks(target: Target) -> Iterator[Blocks]:
+    """All blocks that such a GPU may take."""
+    if has_register_factors(target):
+        for rows in (UNIT_ROWS, TILE):
+            for keys in (UNIT_ROWS, TILE):
+                yield Blocks(rows, keys)
 
 
 def unit_buffers(target: Target, cut: Blocks, columns: int, depth: int) -> int:

@@ -112,6 +112,23 @@ class Target:
         """How many values of this type fill one vector register."""
         return max(1, self.vector_bits // (8 * dtype.scalar.itemsize))
 
+    def check_workgroup(self, name: str, lanes: int, shared: int) -> None:
+        """Whether a workgroup can be as large as all opts of a kernel together make it.
+
+        Raises:
+            ArgumentError: too many lanes, or bytes that they share.
+        """
+        if shared > self.shared_bytes:
+            raise ArgumentError(
+                f"the schedule of kernel {name} takes {shared} bytes of memory that lanes share, and a workgroup has "
+                f"{self.shared_bytes}; choose smaller tiles, fewer buffers, or no EPILOGUE"
+            )
+        if lanes > self.max_threads:
+            raise ArgumentError(
+                f"the schedule of kernel {name} takes {lanes} lanes, and a workgroup has at most {self.max_threads}; "
+                "choose fewer"
+            )
+
     def supports(self, op: Op, dtype: DType) -> bool:
         """Whether the renderer has this element-wise op on this type; code generation decomposes the rest."""
         scalar = dtype.scalar

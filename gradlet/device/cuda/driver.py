@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ def bindings(name: str) -> ModuleType:
 class Gpu:
     """One GPU with its primary context and the stream that everything runs on, in order.
 
+    The context is made on first use: who only compiles for a GPU needs none.
+
     Attributes:
         number: which GPU, from 0 on.
         api: the module of the driver's functions.
@@ -37,7 +40,6 @@ class Gpu:
     def __init__(self, number: int) -> None:
         self.number = number
         self.api: Any = bindings("driver")
-        self._current = threading.local()
         try:
             code = self.api.cuInit(0)[0]
         except Exception as error:  # cuda-bindings raises different types where there is no libcuda
@@ -51,11 +53,23 @@ class Gpu:
             names = ", ".join("CUDA" if i == 0 else f"CUDA:{i}" for i in range(count)) or "none"
             raise DeviceError(f"there is no GPU number {number}; this machine has: {names}")
         self.device = self.call("cuDeviceGet", number)
+        self._making = threading.RLock()
+        self._near: set[int] = set()  # the GPUs whose memory this one was let reach
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("context", "stream", "_mark"):
+            raise AttributeError(name)
+        with self._making:
+            if name not in self.__dict__:
+                self._open()
+        return self.__dict__[name]
+
+    def _open(self) -> None:
+        """Make what runs kernels."""
         self.context = self.call("cuDevicePrimaryCtxRetain", self.device)
         self.activate()
-        self.stream = self.call("cuStreamCreate", 1)  # not ordered with the stream that other libraries use
         self._mark = self.call("cuEventCreate", 2)  # without times
-        self._near: set[int] = set()  # the GPUs whose memory this one was let reach
+        self.stream = self.call("cuStreamCreate", 1)  # not ordered with the stream that other libraries use
 
     def activate(self) -> None:
         """Let calls of this thread be about this GPU."""
@@ -108,6 +122,20 @@ class Gpu:
         """The name that the driver has for it."""
         text = self.call("cuDeviceGetName", 256, self.device)
         return bytes(text).split(b"\0")[0].decode()
+
+    def seconds(self, launch: Callable[[], None]) -> float:
+        """What the GPU takes for all that a function begins."""
+        self.activate()
+        begin, end = self.call("cuEventCreate", 0), self.call("cuEventCreate", 0)
+        try:
+            self.call("cuEventRecord", begin, self.stream)
+            launch()
+            self.call("cuEventRecord", end, self.stream)
+            self.call("cuEventSynchronize", end)
+            return float(self.call("cuEventElapsedTime", begin, end)) / 1e3
+        finally:
+            for event in (begin, end):
+                self.api.cuEventDestroy(event)  # what it says is said already
 
     def synchronize(self) -> None:
         """Wait for all that was begun.

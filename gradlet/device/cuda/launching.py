@@ -58,27 +58,21 @@ class CudaProgram:
         self._lock = threading.Lock()
 
     def __call__(self, buffers: Sequence[Buffer], values: Sequence[int], wait: bool = False) -> float | None:
-        gpu = self.gpu
-        gpu.activate()
-        begin = end = None
-        if wait:
-            begin, end = gpu.call("cuEventCreate", 0), gpu.call("cuEventCreate", 0)
-            gpu.call("cuEventRecord", begin, gpu.stream)
         words = [*[b.address for b in buffers], *values]
+        if wait:
+            return self.gpu.seconds(lambda: self._launch(words))
+        self.gpu.activate()
+        self._launch(words)
+        return None
+
+    def _launch(self, words: Sequence[int]) -> None:
+        gpu = self.gpu
         with self._lock:
             self.put(self._arguments, words)
             gpu.call(
                 "cuLaunchKernel", self.function, self.grid, 1, 1, self.threads, 1, 1, self.shared, gpu.stream,
                 self._arguments.address, 0,
             )  # fmt: skip
-        if not wait:
-            return None
-        gpu.call("cuEventRecord", end, gpu.stream)
-        gpu.call("cuEventSynchronize", end)
-        seconds = float(gpu.call("cuEventElapsedTime", begin, end)) / 1e3
-        gpu.call("cuEventDestroy", begin)
-        gpu.call("cuEventDestroy", end)
-        return seconds
 
     def new_arguments(self) -> Arguments:
         """Memory for what a launch passes."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +18,7 @@ from gradlet.device.cuda.target import capability, gpu_target
 from gradlet.graph.program import AnyProgram, LinearProgram
 from gradlet.render import cuda
 from gradlet.runtime import diskcache
+from gradlet.runtime.buffer import Buffer
 from gradlet.runtime.device import GraphLaunch
 from gradlet.target.target import Target
 
@@ -93,6 +95,18 @@ class CudaBackend:
     def graph(self, launches: Sequence[GraphLaunch], words: int) -> CudaGraph:
         """Launches as one CUDA graph."""
         return CudaGraph(self.gpu, launches, words)
+
+    def timer(
+        self, program: CudaProgram, buffers: Sequence[Buffer], values: Sequence[int], count: int
+    ) -> Callable[[], float]:  # fmt: skip
+        """A function that runs a program so many times in a row, and returns the seconds of one run.
+
+        All are one graph between two events, so that nothing of the host's work is in the time.
+        """
+        words = [*[b.address for b in buffers], *values]
+        graph = CudaGraph(self.gpu, [GraphLaunch(program, tuple(range(len(words))))] * count, len(words))
+        graph.words[:] = memoryview(array("q", words))
+        return lambda: self.gpu.seconds(graph.run) / count
 
     def synchronize(self) -> None:
         """Wait for all kernels and copies."""

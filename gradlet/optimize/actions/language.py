@@ -59,6 +59,11 @@ ACTIONS: Final[dict[OptKind, Action]] = {
     OptKind.EPILOGUE: epilogue,
 }
 
+# Words that leave the loops as they are, or say more than these do: code generation asks the kernel's opts for them.
+KEPT: Final = frozenset({
+    OptKind.TENSORIZE, OptKind.SPECIALIZE, OptKind.PERSISTENT, OptKind.TILE_ORDER, OptKind.EPILOGUE, OptKind.ROTATE,
+})  # fmt: skip
+
 _IN_PARTS: Final = (
     OptKind.VECTORIZE,
     OptKind.THREAD,
