@@ -1,7 +1,11 @@
-"""CUDA C to machine code by NVRTC, which needs no GPU and no driver."""
+"""CUDA C to machine code by NVRTC, which needs no GPU and no driver.
+
+For a GPU that is newer than this NVRTC, to PTX, of which the driver makes machine code when it loads it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -23,6 +27,25 @@ def version() -> str:
     return _found()[1]
 
 
+def asked_for(arch: str, known: Iterable[int]) -> str:
+    """What NVRTC is asked for: machine code of a GPU that it knows, else PTX of the newest before it.
+
+    Args:
+        arch: the name of the machine code that is wanted.
+        known: the compute capabilities that NVRTC knows, as 90.
+    """
+    number = int(arch.removeprefix("sm_").rstrip("a"))
+    older = [k for k in known if k <= number]
+    return arch if number in older or not older else f"compute_{max(older)}"
+
+
+@cache
+def _known() -> tuple[int, ...]:
+    """The compute capabilities that NVRTC knows."""
+    nvrtc, _ = _found()
+    return tuple([int(k) for k in nvrtc.nvrtcGetSupportedArchs()[1]])
+
+
 @cache
 def _found() -> tuple[Any, str]:
     """The module of NVRTC's functions, and its version."""
@@ -35,17 +58,18 @@ def _found() -> tuple[Any, str]:
 
 
 def compile_cuda(source: str, name: str, arch: str) -> bytes:
-    """A cubin.
+    """A cubin; PTX for a GPU that NVRTC does not know.
 
     Raises:
         CompilerError: the source is wrong; says where.
         DeviceError: NVRTC is not there.
     """
     nvrtc, _ = _found()
+    wanted = asked_for(arch, _known())
     code, program = nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], [])
     _check(nvrtc, code, name)
     # Multiply-adds are written as such where they are wanted.
-    options = [f"--gpu-architecture={arch}".encode(), b"--fmad=false", b"--std=c++17", b"-w"]
+    options = [f"--gpu-architecture={wanted}".encode(), b"--fmad=false", b"--std=c++17", b"-w"]
     try:
         (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         if int(code) != 0:
@@ -53,11 +77,12 @@ def compile_cuda(source: str, name: str, arch: str) -> bytes:
             log = b" " * size
             nvrtc.nvrtcGetProgramLog(program, log)
             raise CompilerError(f"NVRTC refuses kernel {name} for {arch}:\n{log.decode().strip(chr(0))}")
-        code, size = nvrtc.nvrtcGetCUBINSize(program)
+        kind = "CUBIN" if wanted == arch else "PTX"
+        code, size = getattr(nvrtc, f"nvrtcGet{kind}Size")(program)
         _check(nvrtc, code, name)
-        cubin = b" " * size
-        _check(nvrtc, nvrtc.nvrtcGetCUBIN(program, cubin)[0], name)
-        return cubin
+        made = b" " * size
+        _check(nvrtc, getattr(nvrtc, f"nvrtcGet{kind}")(program, made)[0], name)
+        return made
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 

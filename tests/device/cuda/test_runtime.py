@@ -17,7 +17,8 @@ from gradlet.base.errors import CompilerError, DeviceError
 from gradlet.base.settings import scope
 from gradlet.codegen.pipeline import lower
 from gradlet.device.cuda import driver
-from gradlet.device.cuda.compiler import architecture, compile_cuda
+from gradlet.device.cuda import memory as cuda_memory
+from gradlet.device.cuda.compiler import architecture, asked_for, compile_cuda
 from gradlet.device.cuda.memory import CudaAllocator, size_class
 from gradlet.device.cuda.target import units_of
 from gradlet.ops.op import Op
@@ -128,6 +129,50 @@ def test_bytes_come_back_as_they_were_written(size: int) -> None:
     assert bytes(memory.view(address, size, None)) == content
 
 
+class LateGpu(MadeUpGpu):
+    """Copies run when somebody waits for them, not when they are asked for: with whatever the memory holds by then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: list[Any] = []
+        self.waited = 0
+
+    def call(self, name: str, *args: Any) -> Any:
+        if name in ("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"):
+            self.begun.append(args[:3])
+        elif name == "cuEventCreate":
+            return []  # how much was begun when it was recorded
+        elif name == "cuEventRecord":
+            args[0][:] = self.begun
+        elif name in ("cuEventSynchronize", "cuStreamSynchronize"):
+            self.waited += 1
+            before = args[0] if name == "cuEventSynchronize" else list(self.begun)
+            while self.begun and any(copy is self.begun[0] for copy in before):
+                ctypes.memmove(*self.begun.pop(0))
+        elif name == "cuMemHostAlloc":
+            return self.cuMemAlloc(args[0])[1]
+        else:
+            return super().call(name, *args)
+        return None
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 5])
+def test_pinned_memory_is_used_again_when_its_copy_has_run(chunks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_memory, "CHUNK", 1000)
+    monkeypatch.setattr(cuda_memory, "SMALL", 10)
+    gpu = LateGpu()
+    memory = CudaAllocator("CUDA", gpu)  # type: ignore[arg-type]
+    size = 1000 * chunks - 17
+    content = bytes(i * 7 % 251 for i in range(size))
+    address = memory.allocate(size, "x")
+    source = bytearray(content)
+    memory.write(address, memoryview(source))
+    assert len(gpu.begun) == min(chunks, 2)  # two are under way: the host did not wait for the last ones
+    source[:] = bytes(size)  # and may change its own memory
+    assert bytes(memory.view(address, size, None)) == content
+    assert len(memory._staging) == min(chunks, 2) and not gpu.begun
+
+
 class Pair(driver.Gpu):
     """One of two GPUs of a made-up driver, which notes calls with the number of the GPU."""
 
@@ -172,6 +217,19 @@ def test_block_sizes_waste_at_most_an_eighth() -> None:
 
 def test_newer_gpus_get_code_for_them_alone() -> None:
     assert [architecture(8, 0), architecture(9, 0)] == ["sm_80", "sm_90a"]
+
+
+def test_gpus_that_nvrtc_does_not_know_get_ptx() -> None:
+    known = (75, 80, 86, 89, 90, 100)
+    assert [asked_for(a, known) for a in ("sm_80", "sm_90a", "sm_100a")] == ["sm_80", "sm_90a", "sm_100a"]
+    assert [asked_for(a, known) for a in ("sm_87", "sm_120a")] == ["compute_86", "compute_100"]
+    assert asked_for("sm_70", known) == "sm_70"  # what was given up: NVRTC says so
+
+
+def test_ptx_is_what_the_driver_reads() -> None:
+    _nvrtc()
+    text = compile_cuda('extern "C" __global__ void k(float *p) { p[threadIdx.x] = 1.0f; }', "k", "sm_999a")
+    assert text.endswith(b"\0") and b".visible .entry k(" in text and b".target sm_" in text
 
 
 def _nvrtc() -> None:
