@@ -255,9 +255,12 @@ def _permute(node: UOp) -> Extents:
 
 
 def _pad(node: UOp) -> Extents:
-    source = _of(node.src[0])
-    _free(node, source, [axis for axis, pads in enumerate(node.arg.pads) if pads != (0, 0)])
-    return source
+    """Zeros before what means something; those behind it lie past the largest size, and mean nothing."""
+    result: list[UOp | None] = []
+    for size, (before, _) in zip(_of(node.src[0]), node.arg.pads, strict=True):
+        form = None if size is None or not before else size_form(size)
+        result.append(size if form is None else SizeForm(form.terms, form.constant + before).node())
+    return tuple(result)
 
 
 def _shrink(node: UOp) -> Extents:
@@ -265,9 +268,14 @@ def _shrink(node: UOp) -> Extents:
     for axis, (low, high) in enumerate(node.arg.bounds):
         size = source[axis]
         if size is not None and (low, high) != (0, shape[axis]):
-            if high > bounds(size)[0]:
+            least, most = bounds(size)
+            form = size_form(size)
+            if high <= least:
+                source[axis] = None  # positions that exist for every value
+            elif low <= least and most <= high and form is not None:
+                source[axis] = SizeForm(form.terms, form.constant - low).node()  # all but the first ones
+            else:
                 raise refusal(node.op, axis, size)
-            source[axis] = None  # positions that exist for every value
     return tuple(source)
 
 

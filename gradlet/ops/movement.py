@@ -136,6 +136,9 @@ class MovementMixin:
             raise ShapeError(f"pad: {checked} does not fit shape {self.shape}: one (before, after) >= 0 for every axis")
         if not any(before or after for before, after in checked):
             return self
+        for size, (_, after) in zip(self.shape, checked):
+            if after and has_size((size,)):
+                raise ShapeError(f"pad: zeros behind an axis of size {size}, which is known only at launch")
         countable(tuple([size + before + after for size, (before, after) in zip(self.shape, checked)]), "pad")
         return self.move(Op.PAD, PadArg(checked))
 

@@ -14,6 +14,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ShapeError
 from gradlet.base.symint import Size
 from gradlet.ops.arguments import largest_sizes
+from gradlet.ops.op import Op, PadArg
 
 
 def join(parts: Sequence[Any], axis: int) -> Any:
@@ -55,6 +56,10 @@ def pad(x: Any, axis: int, before: int, after: Any, value: Any) -> Any:
             f"pad: ({before}, {after}) crops more than axis {axis} of size {size} has for some value of the variable; "
             "give that a larger lower limit"
         )
+    if value == 0 and before >= 0 and after.__class__ is int and after >= 0:
+        # The zeros behind are those of a mask over all positions: so a kernel that stores them goes no further.
+        sides = tuple([(before, after) if a == axis else (0, 0) for a in range(x.ndim)])
+        return limited(x.move(Op.PAD, PadArg(sides)).whole_axes([axis]), axis, total)
     whole = _whole(x, axis)
     have, wanted = whole.shape[axis], total.high if isinstance(total, Size) else total
     ends = [(before, wanted - have - before) if a == axis else (0, 0) for a in range(x.ndim)]

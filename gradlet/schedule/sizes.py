@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from gradlet.graph.extents import Extents, reshaped
+from gradlet.graph.bounds import bounds
+from gradlet.graph.extents import Extents, SizeForm, reshaped, size_form
 from gradlet.graph.node import UOp
 from gradlet.ops.op import ELEMENTWISE, SCALAR_LEAVES, Op
 
@@ -69,27 +70,74 @@ def _of_sources(node: UOp, sizes: Extents) -> list[Extents]:
     if op is Op.WHERE and node.src[0].op is Op.LIMIT:
         # A mask: what it hides is not needed.
         mask, axis = node.src[0], node.src[0].arg.axis
-        shown = tuple([mask.src[1] if a == axis and size is None else size for a, size in enumerate(sizes)])
+        shown = tuple([_less(size, mask.src[1]) if a == axis else size for a, size in enumerate(sizes)])
         return [sizes, *[part if s.shape else () for s, part in zip(node.src[1:], (shown, sizes), strict=True)]]
     if op in _SAME:
         return [sizes if s.shape else () for s in node.src]
-    if op not in (Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.PAD, Op.SHRINK, Op.REDUCE_AXES):
+    if op not in (Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.PAD, Op.SHRINK, Op.WINDOW, Op.STRIDE, Op.REDUCE_AXES):
         return [_full(s) for s in node.src]
     source = node.src[0]
     if source.op in SCALAR_LEAVES:
         return [()]
     if op is Op.RESHAPE:
-        return [reshaped(sizes, node.shape, source.shape) or _full(source)]
+        return [_reshaped(sizes, node.shape, source.shape)]
     if op is Op.EXPAND:
         return [tuple([e if have == want else None for e, have, want in zip(sizes, source.shape, node.shape)])]
     if op is Op.PERMUTE:
         back = dict(zip(node.arg.axes, sizes, strict=True))
         return [tuple([back[axis] for axis in range(len(sizes))])]
     if op is Op.PAD:
-        return [tuple([size if pads == (0, 0) else None for size, pads in zip(sizes, node.arg.pads, strict=True)])]
+        rows = zip(sizes, node.arg.pads, source.shape, strict=True)
+        return [tuple([size if pads == (0, 0) else _moved(size, 1, -pads[0], whole) for size, pads, whole in rows])]
+    if op is Op.WINDOW:
+        arg = node.arg
+        reach = arg.dilation * (node.shape[arg.window_axis] - 1) + 1
+        seen = _moved(sizes[arg.axis], arg.stride, reach - arg.stride, source.shape[arg.axis])
+        places = {arg.axis: seen, arg.window_axis: None}
+        return [tuple([places.get(axis, size) for axis, size in enumerate(sizes)])]
+    if op is Op.STRIDE:
+        rows = zip(sizes, node.arg.steps, source.shape, strict=True)
+        return [tuple([size if step == 1 else _moved(size, step, 1 - step, whole) for size, step, whole in rows])]
     if op is Op.SHRINK:
         boxes = zip(sizes, node.arg.bounds, source.shape, strict=True)
-        return [tuple([size if box == (0, whole) else None for size, box, whole in boxes])]
+        return [tuple([size if box == (0, whole) else _moved(size, 1, box[0], whole) for size, box, whole in boxes])]
     limits = dict(zip(node.arg.limited, node.src[1:], strict=True))
     kept = iter(sizes)
     return [tuple([limits.get(a) if a in node.arg.axes else next(kept) for a in range(len(source.shape))])]
+
+
+def _moved(size: UOp | None, factor: int, constant: int, whole: int) -> UOp | None:
+    """So many positions for `size` of them: times a factor, plus a constant; all where that may be more, or none."""
+    form = None if size is None else size_form(size)
+    if form is None:
+        return None
+    moved = form.times(factor)
+    found = SizeForm(moved.terms, moved.constant + constant).node()
+    low, high = bounds(found)
+    return found if 0 <= low and high <= whole else None
+
+
+def _less(size: UOp | None, other: UOp) -> UOp | None:
+    """The smaller one of two sizes, `size` where that depends on their values."""
+    if size is None or size is other:
+        return other
+    form, more = size_form(size), size_form(other)
+    if form is None or more is None:
+        return size
+    terms = dict(form.terms)
+    for term, factor in more.terms.items():
+        terms[term] = terms.get(term, 0) - factor
+    return other if bounds(SizeForm(terms, form.constant - more.constant).node())[0] >= 0 else size
+
+
+def _reshaped(sizes: Extents, old: Sequence[int], new: Sequence[int]) -> Extents:
+    """What is needed before a change of shape; axes that cannot say it are needed in full."""
+    found = reshaped(sizes, old, new)
+    if found is not None:
+        return found
+    result: list[UOp | None] = [None] * len(new)
+    for axis, size in enumerate(sizes):
+        if size is not None:
+            alone = reshaped(tuple([size if a == axis else None for a in range(len(sizes))]), old, new)
+            result = [a if b is None else b for a, b in zip(result, alone or result, strict=True)]
+    return tuple(result)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gradlet.base.dtype import dtypes
-from gradlet.graph.extents import Extents, extents, fill, write_out
+from gradlet.graph.extents import Extents, extents, fill, size_text, write_out
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import LimitArg, Op
+from gradlet.ops.op import LimitArg, Op, PadArg, WindowArg
 from gradlet.schedule.sizes import needed_sizes, values_only
 from tests.schedule import helpers as h
 
@@ -63,3 +63,40 @@ def test_numbers_that_only_sizes_are_made_of_are_no_values() -> None:
     assert any(n.op is Op.ADD for n in order)
     assert not any(n.op in (Op.ADD, Op.VARIABLE) for n in values_only(order, plain))
     assert extents(plain[0]) == ()
+
+
+def windows(x: UOp, taps: int, stride: int) -> UOp:
+    """Windows along the first of two axes: [places, columns, taps]."""
+    wide = h.expand(h.reshape(x, *x.shape, 1), *x.shape, taps)
+    count = (x.shape[0] - taps) // stride + 1
+    return mk(Op.WINDOW, x.dtype, (wide,), WindowArg(0, 2, stride, 1, count))
+
+
+def test_windows_need_what_they_see() -> None:
+    source, size = h.contiguous(h.tensor(14, 4)), UOp.variable("n", 2, 6) * 2
+    sums = h.total(windows(limited(source, size=size), 3, 2), 2)
+    (need,) = [e for e in needed(sums)[source] if e is not None]  # n - 1 windows see 2 * n - 1 elements
+    assert size_text(need) == "2 * n + -1"
+
+
+def test_zeros_around_are_not_needed_before() -> None:
+    source, n = h.contiguous(h.tensor(6, 4)), UOp.variable("n", 1, 6)
+    padded = mk(Op.PAD, source.dtype, (limited(source, size=n),), PadArg(((1, 1), (0, 0))))
+    grown = limited(fill(padded, ()), size=n + 2)
+    found = needed(h.total(windows(h.contiguous(grown), 3, 1), 2))
+    assert found[source] == (n, None)
+    assert [size_text(e) for n, sizes in found.items() if n.op is Op.CONTIGUOUS and n is not source
+            for e in sizes if e is not None] == ["n + 2"]  # fmt: skip
+
+
+def test_axes_that_a_joined_one_cannot_say_are_needed_in_full() -> None:
+    source, other = h.contiguous(h.tensor(6, 4)), UOp.variable("m", 1, 4)
+    both = limited(limited(source), 1, other)
+    flat = h.reshape(fill(both, (N, None)), 24)
+    assert needed(h.total(flat, 0))[source] == (N, other)
+    split = h.contiguous(h.reshape(h.contiguous(h.tensor(24)), 6, 4))
+    assert needed(h.total(limited(limited(split), 1, other), 0, 1))[split] == (N, other)
+    (size,) = [
+        e for e in needed(h.total(limited(limited(split), 1, other), 0, 1))[split.src[0].src[0]] if e is not None
+    ]
+    assert size_text(size) == "4 * n"

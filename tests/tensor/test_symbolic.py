@@ -397,6 +397,8 @@ def test_gradients_along_the_axis() -> None:
         np.testing.assert_array_equal(joined.numpy(), wanted)
         wanted = np.zeros_like(X)
         wanted[:n] = v.numpy()[:n][::-1]
+        padded = (part.pad(((1, 2), (0, 0))).pad_to(15, 5) * v[0]).sum().gradient(w)[0]
+        np.testing.assert_array_equal(padded.numpy(), np.where(np.arange(12)[:, None] < n, v.numpy()[0], 0))
         flipped = (part.flip(0).pad_to(13, 5) * v).sum().gradient(w)[0]
         np.testing.assert_array_equal(flipped.numpy(), wanted)
 
