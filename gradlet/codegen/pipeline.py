@@ -24,6 +24,7 @@ from gradlet.codegen import (
     simt,
     tensorcores,
     transpose,
+    vote,
     windows,
 )
 from gradlet.graph.launch import variables_in_order
@@ -180,7 +181,7 @@ def lower(ast: UOp, target: Target, observers: Sequence[Observer] = (), parallel
                 uops, threads = roles.separate_roles(uops, lanes.threads, sink.arg.opts)
                 program = describe(ast, sink, uops, lanes._replace(threads=threads))
                 return replace(program, grid=roles.workgroups(uops, program.opts))
-            return describe(ast, sink, uops, lanes)
+            return describe(ast, sink, vote.find_by_vote(uops, lanes.threads), lanes)
         return describe(ast, sink, tuple(interleave.side_by_side(ordered)))
 
 

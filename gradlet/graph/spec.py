@@ -395,7 +395,9 @@ def _after(node: UOp, stage: Stage) -> None:
 
 def _range(node: UOp, stage: Stage) -> None:
     _need(node.dtype.is_int and node.dtype.count == 1, "a range is a scalar integer")
-    _need(node.src[0].dtype is node.dtype, "the size has the dtype of the range")
+    _need(bool(node.src) and node.src[0].dtype is node.dtype, "the first source is the size, of the range's dtype")
+    _need(len(node.src) == 1 or stage is Stage.LINEAR, "only programs of lanes say which iterations do nothing")
+    _need(all(s.dtype is dtypes.bool for s in node.src[1:]), "guards are bool")
 
 
 def _index(node: UOp, stage: Stage) -> None:

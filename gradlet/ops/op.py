@@ -512,7 +512,8 @@ OP_INFO: Final[dict[Op, OpInfo]] = {
     Op.DOT16: OpInfo(3, ANY, None, "(a, b, start) of int32: start plus the products of the two halves of a with those "
                      "of b, all with their signs"),
     Op.PARAM: OpInfo(0, (K, L), ParamArg, "pointer argument of a kernel; dtype is the element's"),
-    Op.RANGE: OpInfo(1, (K, L), RangeArg, "loop variable 0 <= i < source, dtype index"),
+    Op.RANGE: OpInfo(None, (K, L), RangeArg, "(size, *guards): loop variable 0 <= i < size, dtype index; in a "
+                     "program of lanes, iteration 32 w + l does nothing where guard w of lane l of each warp is false"),
     Op.INDEX: OpInfo(None, (K, L), None, "(param, element number[, gate]) -> address; dtype is the element's"),
     Op.LOAD: OpInfo(None, (K, L), None, "(index[, value where the gate is false])"),
     Op.STORE: OpInfo(2, (K, L), StoreArg, "(index, value), dtype void; no arg for an ordinary one"),

@@ -94,6 +94,8 @@ inline_ float min_float(float x, float y) {
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
   return z;
 }
+inline_ u32 lanes_where(bool x) { return __ballot_sync(0xffffffffu, x); }
+inline_ int lowest(u32 x) { return __ffs((int)x) - 1; }
 inline_ void copy_ahead(void* to, const void* from, int count) {
   const u32 address = (u32)__cvta_generic_to_shared(to);
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(count) : "memory");
@@ -387,6 +389,21 @@ class _Kernel(CKernel):
                 self.line("held = -1;")
         else:
             self.line(f"wait_for_copies<{node.arg.pending}>();")
+
+    def _range(self, node: UOp) -> None:
+        """Of a loop whose guards are known beforehand, the iterations that do something."""
+        if len(node.src) < 2:
+            super()._range(node)
+            return
+        words = [self.declare(dtypes.uint32, f"lanes_where({self.value(s)[0]})") for s in node.src[1:]]
+        word, left, name = self.name("word"), self.name("left"), self.name("i")
+        chosen = "".join(f"{word} == {n} ? {text} : " for n, text in enumerate(words[:-1])) + words[-1]
+        self.line(f"for (int {word} = 0; {word} < {len(words)}; ++{word})")
+        self.line(f"for (u32 {left} = {chosen}; {left}; {left} &= {left} - 1u) {{")
+        self.depth += 1
+        kind = self.register_type(node.dtype)
+        self.line(f"const {kind} {name} = {WARP} * {word} + lowest({left});")
+        self.values[node] = (name,)
 
     # a ring of buffers
     def _ring(self, node: UOp) -> None:

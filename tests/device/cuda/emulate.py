@@ -149,6 +149,16 @@ inline_ bool any_lane(bool x) {
   for (int distance = 16; distance; distance /= 2) all |= from_lane(all, distance);
   return all;
 }
+inline_ u32 lanes_where(bool x) {
+  const u32 me = threadIdx.x;
+  memcpy(mailbox[me], &x, sizeof x);
+  wait_for_warp(-1);
+  u32 found = 0;
+  for (u32 lane = 0; lane < 32; ++lane) found |= (u32)(*(const bool*)mailbox[me / 32 * 32 + lane]) << lane;
+  wait_for_warp(-2);
+  return found;
+}
+inline_ int lowest(u32 x) { return __builtin_ctz(x); }
 """
 
 UNITS = r"""

@@ -278,3 +278,16 @@ def test_results_of_different_loops_are_computed_by_the_same_lanes() -> None:
 
 def test_both_factors_may_lie_in_one_buffer() -> None:
     same(lambda h: h[:, 0] @ h[:, 1].transpose(0, 1), numbers(64, 2, 64), tolerance=1e-4)
+
+
+@pytest.mark.parametrize(("table", "width", "counts"), [(8, 64, (512,)), (5, 32, (300,)), (7, 96, (2, 257))])
+def test_rows_of_a_table_are_added_in_their_order(table: int, width: int, counts: tuple[int, ...]) -> None:
+    device = emulate.register()
+    ids, factors = RNG.integers(0, table, counts).astype(np.int32), numbers(*counts, width)
+    weights = Tensor(numbers(table, width), device=device)
+    taken = weights[Tensor(ids, device=device)]
+    (found,) = (taken * Tensor(factors, device=device)).sum().gradient(weights)
+    expected = np.zeros((table, width), np.float32)
+    for number, row in zip(ids.reshape(-1), factors.reshape(-1, width), strict=True):
+        expected[number] += row
+    np.testing.assert_array_equal(found.numpy(), expected)
