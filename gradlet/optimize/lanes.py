@@ -24,6 +24,7 @@ BLOCK: Final = 256  # lanes of a workgroup, where nothing asks for another numbe
 SMALL_BLOCK: Final = 128  # rows of fewer lanes share a workgroup up to this
 ROW: Final = 32  # a reduce range from which on lanes share it
 VECTORS: Final = 4  # accesses of a lane in a row, about
+RESIDENT: Final = 2048  # lanes that a multiprocessor holds
 BUSY: Final = 1024  # lanes that keep a multiprocessor busy
 KEPT: Final = 64  # elements of a row that a lane keeps in registers
 COPIES: Final = 4  # accesses that are written out, so that they are under way together
@@ -117,7 +118,8 @@ def _row_ranges(facts: KernelFacts, shared: Sequence[UOp]) -> list[UOp]:
         best = max(candidates, key=lambda r: (_strides_of_one(facts, inside, r), size_bound(r)))
         along = _strides_of_one(facts, inside, best)
         outputs = [r for r in shared if r in facts.ranges[reduce]]
-        if any(_strides_of_one(facts, inside, r) >= max(1, along) and size_bound(r) >= ROW for r in outputs):
+        many = [a for a in inside if best in a.ranges]  # what a row has one of is no reason to go across rows
+        if any(_strides_of_one(facts, many, r) >= max(1, along) and size_bound(r) >= ROW for r in outputs):
             continue
         if any(best in other.src[1:] and reduce in other.toposort() and other is not reduce for other in facts.reduces):
             continue
@@ -170,6 +172,13 @@ def _rows(facts: KernelFacts, plan: Plan, shared: Sequence[UOp], rows: Sequence[
     while lanes < plan.target.max_threads and lanes * 2 <= accesses and count * lanes < plan.target.cores * BUSY // 2:
         lanes *= 2
     passes = len(rows) + (along is not None)
+    if passes > 1 and longest > KEPT * lanes:  # the rows that are under way stay in the second cache
+        elements = sum({a.slot: a.address.dtype.itemsize for a in facts.accesses if rows[0] in a.ranges}.values())
+        while (
+            lanes < plan.target.max_threads
+            and min(count, _under_way(plan, lanes)) * longest * elements > plan.target.l2_bytes // 2
+        ):
+            lanes *= 2
     loops = [*rows, *([along] if along is not None and plan.size(along) >= ROW else [])]
     # Rows first: then all element numbers are sums in one order, and those of different passes the same.
     for r in reversed(outer):
@@ -182,6 +191,11 @@ def _rows(facts: KernelFacts, plan: Plan, shared: Sequence[UOp], rows: Sequence[
     for r in outer:
         if plan.blocks(r) > 1:
             plan.parallel(r)
+
+
+def _under_way(plan: Plan, lanes: int) -> int:
+    """How many workgroups a GPU runs at once."""
+    return plan.target.cores * (RESIDENT // lanes)
 
 
 def _stored(facts: KernelFacts) -> list[UOp]:

@@ -308,6 +308,9 @@ class _Kernel(CKernel):
 
     def _range(self, node: UOp) -> None:
         """A loop that runs once or not at all is a condition."""
+        if len(node.src) > 1:
+            self._found(node)
+            return
         plain = node.arg.kind in (AxisKind.LOOP, AxisKind.ORDERED)
         if is_fixed(node) or not plain or size_bound(node) != 1:
             if plain and self.weighs:  # a lane that copies has few registers
@@ -390,11 +393,8 @@ class _Kernel(CKernel):
         else:
             self.line(f"wait_for_copies<{node.arg.pending}>();")
 
-    def _range(self, node: UOp) -> None:
+    def _found(self, node: UOp) -> None:
         """Of a loop whose guards are known beforehand, the iterations that do something."""
-        if len(node.src) < 2:
-            super()._range(node)
-            return
         words = [self.declare(dtypes.uint32, f"lanes_where({self.value(s)[0]})") for s in node.src[1:]]
         word, left, name = self.name("word"), self.name("left"), self.name("i")
         chosen = "".join(f"{word} == {n} ? {text} : " for n, text in enumerate(words[:-1])) + words[-1]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Final
 
+from gradlet.base.dtype import accumulator
 from gradlet.graph.extents import masked
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op, ReduceAxesArg
@@ -85,5 +86,9 @@ def cut(node: UOp) -> UOp:
     cut_shape = tuple([size for pair in zip(chunks, rest, strict=True) for size in pair])
     cut_source = reshape(source, (*cut_shape, *columns))
     inner = tuple(range(1, 2 * len(axes), 2))
-    partial = mk(Op.REDUCE_AXES, node.dtype, (cut_source,), ReduceAxesArg(Op.ADD, inner))
-    return mk(Op.REDUCE_AXES, node.dtype, (partial,), ReduceAxesArg(Op.ADD, tuple(range(len(axes)))))
+    total = accumulator(node.dtype)  # what is rounded once stays so
+    if total is not node.dtype:
+        cut_source = mk(Op.CAST, total, (cut_source,))
+    partial = mk(Op.REDUCE_AXES, total, (cut_source,), ReduceAxesArg(Op.ADD, inner))
+    result = mk(Op.REDUCE_AXES, total, (partial,), ReduceAxesArg(Op.ADD, tuple(range(len(axes)))))
+    return result if total is node.dtype else mk(Op.CAST, node.dtype, (result,))

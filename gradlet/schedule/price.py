@@ -27,6 +27,8 @@ GPU_TILE: Final = 512  # blocks of outputs for which lanes copy, and compute on 
 PLAIN_FRACTION: Final = 4
 CONTRACTION_FRACTION: Final = 2
 ALONE: Final = 2
+# Rows beside a sum across them are read and stored by lanes of many workgroups, a few bytes each.
+SCATTERED: Final = 2
 # Windows of a pooling have at most so many places along a row.
 PLACES: Final = 4
 # Bytes of a result that may be written in any order.
@@ -382,7 +384,8 @@ class Pricer:
             traffic += count
         width = prod([sizes[a] for a in outer])
         tiled = contraction and not (any(c.picks for c in cells) and _gathers_lanes(places))
-        return self._verdict(work, traffic, width, contraction, outer, chain, largest, reduces, tiled)
+        scattered = reduces and any(c.reduce is None and c.lane in outer and not c.kept <= outer for c in stored)
+        return self._verdict(work, traffic, width, contraction, outer, chain, largest, reduces, tiled, scattered)
 
     def _evaluations(self, cell: Cell, place: Place, chain: Sequence[Atoms], nest: Sequence[int]) -> int:
         """How often an element-wise cell is computed in loops that are not its own; it moves out of the inner ones."""
@@ -404,10 +407,12 @@ class Pricer:
         reads: Mapping[object, tuple[int, Atoms]],
         reduces: bool,
         tiled: bool,
+        scattered: bool = False,
     ) -> Verdict:
         fraction = CONTRACTION_FRACTION if tiled else PLAIN_FRACTION
         compute = work * fraction * PICO // self.target.flops_per_second
-        price = self.launch + self.time(compute, traffic, self._busy(width, outer, reads, reduces))
+        moved = traffic * SCATTERED if scattered and self.target.warp > 1 else traffic
+        price = self.launch + self.time(compute, moved, self._busy(width, outer, reads, reduces))
         return Verdict(price, outer, chain, compute, traffic, reads, contraction, width)
 
     def _busy(self, width: int, outer: Atoms, reads: Mapping[object, tuple[int, Atoms]], reduces: bool) -> int:

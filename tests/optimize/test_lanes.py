@@ -11,7 +11,9 @@ from gradlet import Tensor
 from gradlet.base.settings import scope
 from gradlet.codegen.pipeline import lower
 from gradlet.graph.program import LinearProgram
+from gradlet.ops.op import Op
 from gradlet.ops.opt import OptKind
+from gradlet.optimize.analysis import range_size
 from gradlet.schedule.calls import KernelCall
 from gradlet.target.target import SM_90
 
@@ -68,3 +70,41 @@ def test_rows_beside_column_sums_are_stored_by_all_lanes(shape: tuple[int, int])
         found[0].realize(*found[1:])
     for one, other in zip(found, values("CPU"), strict=True):
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("rows", "columns", "lanes"), [(16384, 50304, 1024), (16384, 8192, 256), (64, 50304, 1024)])
+def test_long_rows_that_are_read_again_have_more_lanes(rows: int, columns: int, lanes: int) -> None:
+    """Of rows that no registers keep, so few are under way that the second cache does."""
+    logits = Tensor.empty(rows, columns, device=D, dtype="bfloat16")
+    calls = [c for c in logits.softmax(-1).schedule().calls if isinstance(c, KernelCall)]
+    assert [lower(call.ast, SM_90).threads for call in calls] == [lanes]
+
+
+@pytest.mark.parametrize("columns", [768, 1000])
+def test_lanes_share_all_sums_of_a_norms_gradient(columns: int) -> None:
+    """Statistics that a row has one of each lie side by side for rows; that is no reason to leave a row to one lane."""
+    x = Tensor.empty(4096, columns, device=D, dtype="bfloat16")
+    weight, bias = (Tensor.empty(columns, device=D, dtype="bfloat16") for _ in range(2))
+    result = (x.layernorm() * weight + bias).square().sum()
+    calls = Tensor.schedule(*result.gradient(x, weight, bias)).calls
+    programs = [lower(call.ast, SM_90) for call in calls if isinstance(call, KernelCall)]
+    whole = [p.name for p in programs if any(n.op is Op.RANGE and range_size(n) == columns for n in p.uops)]
+    assert programs and not whole
+
+
+@pytest.mark.parametrize("shape", [(16384, 2048), (16384, 1000)])
+def test_rows_are_not_stored_by_the_lanes_of_a_column_sum(shape: tuple[int, int]) -> None:
+    """They would store them a few bytes at a time."""
+    x, factor = (Tensor.empty(*shape, device=D, dtype="bfloat16") for _ in range(2))
+    product = x * factor
+    calls = Tensor.schedule(product, product.sum(0)).calls
+    programs = [lower(call.ast, SM_90) for call in calls if isinstance(call, KernelCall)]
+    sums = [p for p in programs if any(n.op is Op.ACC for n in p.uops)]
+    assert sums and all(len(p.written) == 1 for p in sums)
+
+
+def test_parts_of_column_sums_are_rounded_once() -> None:
+    x = Tensor.empty(16, 1024, 768, device=D, dtype="bfloat16")
+    calls = [c for c in x.sum((0, 1)).schedule().calls if isinstance(c, KernelCall)]
+    stored = [n.src[1].dtype.scalar.name for c in calls for n in c.ast.src]
+    assert stored == ["float32", "bfloat16"]
