@@ -41,10 +41,10 @@ def separate_mixture(
         threads: how many lanes it has.
         opts: the schedule.
     """
-    roles = _Roles(uops, threads)
-    most = next(o.detail.workgroups for o in opts if isinstance(o.detail, RotateDetail)) or roles.order.blocks
+    detail = next(o.detail for o in opts if isinstance(o.detail, RotateDetail))
+    roles = _Roles(uops, threads, detail)
     more = WARPGROUP if threads > WARPGROUP else WARP
-    return roles.run(), threads + more, min(most, roles.order.blocks)
+    return roles.run(), threads + more, min(detail.workgroups or roles.order.blocks, roles.order.blocks)
 
 
 def _units(uops: Sequence[UOp]) -> tuple[UOp, UOp]:
@@ -123,7 +123,10 @@ def _placed(uops: Sequence[UOp], place: dict[UOp, UOp]) -> list[UOp]:
 
 
 class _Roles:
-    def __init__(self, uops: Sequence[UOp], threads: int) -> None:
+    def __init__(self, given: Sequence[UOp], threads: int, detail: RotateDetail) -> None:
+        queries = _units(given)[0].src[0]
+        several = queries.replace(arg=queries.arg._replace(size=queries.arg.size * detail.queries))
+        uops = _placed(given, {queries: several})
         self.uops, self.threads = uops, threads
         scores, mixed = _units(uops)
         self.parallel = [n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.PARALLEL]
@@ -137,7 +140,7 @@ class _Roles:
         self.order = _Order(self.parallel, block, sum(tile) * self.keys.dtype.itemsize * most)
         warps = threads // WARP
         self.rings = Rings(
-            self._ring(0, self.queries, self.queries.arg.size, warps),
+            self._ring(0, self.queries, queries.arg.size, warps),
             self._ring(1, self.keys, tile[0], warps), self._ring(2, self.values, tile[1], warps),
         )  # fmt: skip
 

@@ -25,7 +25,7 @@ from gradlet.ops.op import AcrossArg, AxisKind, Op, WaitArg
 from gradlet.rules.sets import INDEX_MATH
 
 WARP: Final = 32
-ALL_UNITS: Final = -1  # as what is waited for
+ALL_UNITS, ALL_UNITS_BUT_ONE = -1, -4  # as what is waited for
 _ZERO: Final = UOp.const(dtypes.index, 0)
 
 
@@ -48,6 +48,7 @@ class Steps:
 
     def __init__(self, uops: Sequence[UOp], rings: Rings, writer: Writer) -> None:
         self.rings, self.writer, self.waits = rings, writer, 0
+        self.queries = UOp.const(dtypes.index, 0)
         self.block = next((n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.ORDERED), None)
         self.uops = [n for n in uops if n.op is not Op.BOX]
         self.scores, self.mixed = (n for n in uops if n.op is Op.WGMMA)
@@ -145,7 +146,7 @@ class Steps:
         self._part(self.before, {})
         for place, start in self.begins.values():
             self._part([mk(Op.STORE, dtypes.void, (place, start))], {})
-        queries = writer.turn(rings.queries, full=True)
+        self.queries = writer.turn(rings.queries, full=True)
         turn = writer.turn(rings.keys, full=True)
         at = {} if block is None else {block: _ZERO}
         self._softmax(self._product(self.scores, turn, 0, at), turn, None, at)
@@ -153,12 +154,13 @@ class Steps:
             loop = writer.open(rewrite(block.src[0] + -1, INDEX_MATH), AxisKind.LOOP)
             at = {block: writer.emit(loop + 1)}
             keys = writer.turn(rings.keys, full=True)
-            scores = self._product(self.scores, keys, 1, at)
+            scores = self._product(self.scores, keys, 2, at)
             values = writer.turn(rings.values, full=True)
-            self._product(self.mixed, values, 1, {})
+            self._product(self.mixed, values, 2, {})
+            self._wait(ALL_UNITS_BUT_ONE)
             self._softmax(scores, keys, values, at)
             writer.close(loop)
-        writer.put(mk(Op.PASS_ON, dtypes.void, (queries,)))
+        writer.put(mk(Op.PASS_ON, dtypes.void, (self.queries,)))
         turn = writer.turn(rings.values, full=True)
         self._product(self.mixed, turn, 0, {})
         writer.put(mk(Op.PASS_ON, dtypes.void, (turn,)))
@@ -169,7 +171,8 @@ class Steps:
         start = self.sum if unit is self.mixed else unit.src[4]
         for source in (*unit.src[:3], start):
             self.writer.emit(source)
-        made = mk(Op.WGMMA, unit.dtype, (*unit.src[:3], turn, start), unit.arg._replace(pending=pending))
+        first = () if unit is self.mixed else (self.queries,)
+        made = mk(Op.WGMMA, unit.dtype, (*unit.src[:3], turn, start, *first), unit.arg._replace(pending=pending))
         return self.writer.put(made)
 
     def _softmax(self, scores: UOp, used: UOp, later: UOp | None, at: dict[UOp, UOp]) -> None:
@@ -183,9 +186,9 @@ class Steps:
             self.writer.put(mk(Op.PASS_ON, dtypes.void, (later,)))
         self._part([n for n in self.late if n not in self.scaling], new)
 
-    def _wait(self) -> None:
+    def _wait(self, pending: int = ALL_UNITS) -> None:
         self.waits += 1
-        self.writer.put(mk(Op.WAIT, dtypes.void, (), WaitArg(self.waits, ALL_UNITS)))
+        self.writer.put(mk(Op.WAIT, dtypes.void, (), WaitArg(self.waits, pending)))
 
     def _scale(self, new: dict[UOp, UOp]) -> None:
         """Scale the weighted values so far, where a lane of the warp does so by anything but 1.

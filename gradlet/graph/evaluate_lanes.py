@@ -266,8 +266,9 @@ def _wgmma(run: _Lanes, node: UOp) -> None:
     if arg.registers:
         left = _of_registers(run, first, second.dtype, arg.depth)
     else:
-        # What is added to nothing is by factors that stay: only the second one has buffers.
-        left = _tile(run.memory(first), first.dtype, 0 if arg.alone else at, arg.rows, arg.depth, arg.first_across)
+        # What is added to nothing is by factors that stay, which have a ring of their own.
+        stays = int(run.values[node.src[5]].reshape(-1)[0]) if arg.alone else 0
+        left = _tile(run.memory(first), first.dtype, stays if arg.alone else at, arg.rows, arg.depth, arg.first_across)
     right = _tile(run.memory(second), second.dtype, at, arg.columns, arg.depth, arg.second_across)
     wide = np.float64 if node.dtype.is_float else np.int64
     product = (left.astype(wide) @ right.astype(wide).T).astype(numeric.carried_type(node.dtype.scalar))

@@ -25,7 +25,10 @@ class CopyArg(NamedTuple):
 
 
 class WaitArg(NamedTuple):
-    """WAIT: its number inside the kernel, and how many groups of copies may be on their way; -1: for matrix units."""
+    """WAIT: its number inside the kernel, and how many groups of copies may be on their way.
+
+    -1: for matrix units; -4: for all that they do but the last product.
+    """
 
     number: int
     pending: int

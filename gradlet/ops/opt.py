@@ -116,12 +116,14 @@ class RotateDetail(NamedTuple):
         pad: by how many elements the rows side by side in an array are longer than they have to be.
         buffers: of the keys and values that a GPU's copy engine brings while its matrix units multiply; 0 on a CPU.
         workgroups: of a GPU, that take blocks of rows one after another; 0: each has one.
+        queries: buffers of the rows' factors, for a block and the next ones.
     """
 
     row: int
     pad: int = 0
     buffers: int = 0
     workgroups: int = 0
+    queries: int = 1
 
 
 class FeedDetail(NamedTuple):

@@ -64,7 +64,8 @@ def mixture_tile(facts: KernelFacts, target: Target, cut: Blocks | None = None) 
     for r in _rest(facts, mixture.product, (row, column)):
         opts.add(OptKind.PARALLEL, int(r.arg.number))
     tail = Tail.MASK if keys % cut.keys else Tail.EXACT
-    detail = RotateDetail(halves, buffers=unit_buffers(target, cut, columns, depth), workgroups=target.cores)
+    buffers = unit_buffers(target, cut, keys, columns, depth)
+    detail = RotateDetail(halves, 0, buffers.keys, target.cores, buffers.queries)
     opts.opts.append(Opt(OptKind.ROTATE, int(mixture.along.arg.number), cut.keys, tail, detail))
     try:
         actions.apply(facts.sink, opts.opts, target)

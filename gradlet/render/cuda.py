@@ -26,8 +26,7 @@ from gradlet.target.target import Target
 WARP: Final = 32
 WARPGROUP: Final = 128
 # Of a lane that copies, and of one that computes beside it, by groups of four warps that do.
-FEW_REGISTERS: Final = 24
-REGISTERS: Final = {2: 240, 3: 160}
+REGISTERS: Final = {2: (40, 232), 3: (32, 160)}
 PAIRED: Final = frozenset({"float16", "bfloat16"})  # two of them are made of float32 at once
 ALIGN: Final = 128  # bytes, of arrays in shared memory
 WHOLE: Final = 1024  # where pieces are exchanged by row
@@ -383,7 +382,7 @@ class _Kernel(CKernel):
         if node.arg.pending in (-2, -3):
             self.line(f"room_for_boxes_{node.arg.pending + 3}();")
         elif node.arg.pending < 0 and self.products:
-            self._await_products(0)
+            self._await_products(1 if node.arg.pending == -4 else 0)
         elif node.arg.pending < 0:
             self.line("wait_for_units<0>();")
             self._settled()
@@ -434,8 +433,8 @@ class _Kernel(CKernel):
 
     def _hand_over(self, copies: bool, lanes: int) -> None:
         """The warps that copy leave their registers to those that compute."""
-        kept = REGISTERS[lanes // WARPGROUP]
-        name, count = ("fewer", FEW_REGISTERS) if copies else ("more", kept)
+        few, many = REGISTERS[lanes // WARPGROUP]
+        name, count = ("fewer", few) if copies else ("more", many)
         self.line(f"if (threadIdx.x {'>=' if copies else '<'} {lanes}u) {name}_registers<{count}>();")
 
     def _walk(self, node: UOp) -> None:
@@ -510,11 +509,11 @@ class _Kernel(CKernel):
 
     def _wgmma(self, node: UOp) -> None:
         """The accumulator is changed where it is: its variables are the result."""
-        first, second, warps, buffer, start = node.src
         arg = node.arg
         if arg.alone:
             self._product(node)
             return
+        first, second, warps, buffer, start = node.src
         unit = UnitCall(
             arg.columns, FACTORS[first.dtype], FACTORS[second.dtype], arg.first_across, arg.second_across
         )  # fmt: skip
@@ -539,12 +538,14 @@ class _Kernel(CKernel):
 
     def _product(self, node: UOp) -> None:
         """Into registers of its own, which nothing but the unit writes, or into an array that it adds to."""
-        first, second, lanes, turn, start = node.src
+        first, second, lanes, turn, start = node.src[:5]
         arg, kind = node.arg, FACTORS[second.dtype].name
         self.products.setdefault((arg._replace(pending=0), kind))
         factor = self.value(first)[0]
         if not arg.registers and arg.rows > 64:
             factor = f"{factor} + {self.value(lanes)[0]} / 32 * {64 * 64}"
+        if len(node.src) > 5 and node.src[5].src[0].arg.buffers > 1:
+            factor = f"{factor} + {self.value(node.src[5])[0]} * {arg.rows * arg.depth}"
         tile = f"{self.value(second)[0]} + {self.value(turn)[0]} * {arg.columns * arg.depth}"
         count = arg.columns // 2
         if start.op is Op.LOCAL:

@@ -23,6 +23,8 @@ WARP_ROWS: Final = 16
 UNIT_ROWS: Final = 128
 UNIT_COLUMNS: Final = (64, 128)
 MOST_BUFFERS: Final = 4
+ENOUGH_BUFFERS: Final = 3
+MANY_BLOCKS: Final = 32  # of keys
 RING_WORDS: Final = 512  # bytes for the words of a ring
 
 
@@ -118,7 +120,17 @@ def all_unit_blocks(target: Target) -> Iterator[Blocks]:
                 yield Blocks(rows, keys)
 
 
-def unit_buffers(target: Target, cut: Blocks, columns: int, depth: int) -> int:
-    """Of blocks of keys and values: as many as there is room for beside the queries."""
-    room = target.shared_bytes - RING_WORDS - 2 * cut.rows * depth
-    return min(MOST_BUFFERS, room // (2 * cut.keys * (depth + columns)))
+class Buffers(NamedTuple):
+    """Of how many blocks of keys, of values and of queries there is room for."""
+
+    keys: int
+    queries: int
+
+
+def unit_buffers(target: Target, cut: Blocks, keys: int, columns: int, depth: int) -> Buffers:
+    """As many as there is room for: a second block of queries pays where few of keys follow, more of keys else."""
+    room = target.shared_bytes - RING_WORDS
+    rows, pair = 2 * cut.rows * depth, 2 * cut.keys * (depth + columns)
+    most = [min(MOST_BUFFERS, (room - n * rows) // pair) for n in (1, 2)]
+    second = most[1] >= min(most[0], ENOUGH_BUFFERS) or (most[1] > 1 and keys < MANY_BLOCKS * cut.keys)
+    return Buffers(most[1], 2) if second else Buffers(most[0], 1)

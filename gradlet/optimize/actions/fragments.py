@@ -108,7 +108,9 @@ class _Fragments(OnePass):
             raise refusal(opt, f"rows, columns and depth, {self.rows}, {self.columns} and {self.depth_size}, are no "
                                f"multiples of {TILE}")  # fmt: skip
         assert isinstance(opt.detail, RotateDetail)
-        elements = self.rows * self.depth_size + opt.detail.buffers * amount * (self.depth_size + self.columns)
+        elements = opt.detail.queries * self.rows * self.depth_size + opt.detail.buffers * amount * (
+            self.depth_size + self.columns
+        )
         if 2 * elements + TILE * 8 > target.shared_bytes:
             raise refusal(opt, f"lanes share {target.shared_bytes} bytes; choose fewer buffers or shorter blocks")
 
