@@ -7,6 +7,7 @@ copied before and nothing is guarded. The eight pixels are lanes, the rows or im
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final, NamedTuple
 
 from gradlet.graph.node import UOp
@@ -107,6 +108,18 @@ def _cuts(index: UOp, loop: UOp) -> set[int]:
             if node.op is Op.IDIV:
                 below[node] = cut
     return found - {range_size(loop)}
+
+
+def padded_pixels(found: Image, rows: int) -> int:
+    """The pixels of all blocks of so many: a block has 8 of a row, of several rows or images."""
+    sizes: list[int] = []
+    for r, cuts in zip(found.pixels, found.cuts, strict=True):
+        ends = [1, *cuts, range_size(r) or 1]
+        sizes.extend([end // begin for begin, end in zip(ends, ends[1:], strict=False)])
+    high = rows // PIXELS
+    row, *others = sizes
+    most = max(others, key=lambda s: s / (-(-s // high) * high))
+    return prod(sizes) // (row * most) * (-(-row // PIXELS) * PIXELS) * (-(-most // high) * high)
 
 
 class Placed(NamedTuple):

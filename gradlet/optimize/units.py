@@ -16,7 +16,7 @@ from gradlet.ops.opt import Opt, OptKind, StageDetail, TensorizeDetail, TileOrde
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import KernelFacts, range_size
 from gradlet.optimize.blocks import Opts, Product, columns_of, copied_loads, parallel_rest, product_of
-from gradlet.optimize.images import image_of, place_image
+from gradlet.optimize.images import image_of, padded_pixels, place_image
 from gradlet.target.matrixcore import MatrixUnits
 from gradlet.target.target import Target
 from gradlet.target.unitblocks import (
@@ -107,7 +107,7 @@ def _image_tile(
     sizes = Sizes(pixels, columns, depth, 1, found.image.dtype.itemsize)
     fitting = [b for b in blocks(target) if b.rows in (128, 64) and not (b.columns > 64 and b.columns // 2 >= columns)]
     fitting = [b for b in fitting if b.columns >= WARPGROUP]
-    best = block or min(fitting, key=lambda b: clocks(b, sizes, target))
+    best = block or min(fitting, key=lambda b: clocks(b, sizes._replace(rows=padded_pixels(found, b.rows)), target))
     placed = place_image(facts, found, target, best.rows, best.columns)
     tiles = placed.tiles[:1]
     end(facts, placed.found, placed.opts, best, placed.outer, placed.inner, placed.detail, tiles, target, engine=True)

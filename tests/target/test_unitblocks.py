@@ -43,3 +43,12 @@ def test_parts_divide_what_they_are_parts_of() -> None:
 def test_what_is_not_for_matrix_units_has_no_block() -> None:
     for sizes in (Sizes(32, 512, 512, 1, 2), Sizes(512, 8, 512, 1, 2), Sizes(512, 512, 64, 1, 2)):
         assert best_block(SM_90, sizes) is None and parts(SM_90, sizes, sizes.depth) == 1
+
+
+# What searches on an H200 found fastest, or within 2 % of it (docs/search.md): side of a product, its block.
+@pytest.mark.parametrize(
+    ("side", "block"), [(1024, (64, 128)), (4096, (128, 256)), (5000, (64, 256)), (8192, (128, 256))]
+)
+def test_blocks_are_those_that_searches_found(side: int, block: tuple[int, int]) -> None:
+    found = best_block(SM_90, Sizes(side, side, side, 1, 2, (False, True)))
+    assert found is not None and found[1][:2] == block
