@@ -45,10 +45,11 @@ def test_what_is_not_for_matrix_units_has_no_block() -> None:
         assert best_block(SM_90, sizes) is None and parts(SM_90, sizes, sizes.depth) == 1
 
 
-# What searches on an H200 found fastest, or within 2 % of it (docs/search.md): side of a product, its block.
-@pytest.mark.parametrize(
-    ("side", "block"), [(1024, (64, 128)), (4096, (128, 256)), (5000, (64, 256)), (8192, (128, 256))]
-)
-def test_blocks_are_those_that_searches_found(side: int, block: tuple[int, int]) -> None:
+# What was measured on an H200 (docs/hopper.md; 5000: found by search, docs/search.md): side of a product, its block.
+SIDES = {1024: (64, 128), 4096: (128, 256), 5000: (64, 256), 8192: (128, 256)}
+
+
+@pytest.mark.parametrize(("side", "block"), SIDES.items())
+def test_blocks_are_those_that_were_fastest(side: int, block: tuple[int, int]) -> None:
     found = best_block(SM_90, Sizes(side, side, side, 1, 2, (False, True)))
     assert found is not None and found[1][:2] == block
