@@ -1,10 +1,10 @@
 """Sizes that a file leaves open and that vary from call to call: one capture serves all of them, as variables.
 
 The first size of all is captured for itself. When another comes, the sizes that differ become variables from 1 to the
-next power of two, and the walk over the model is captured with them; every further size inside these limits replays it:
-arrays are copied to the beginning of memory of the largest sizes, results are cut. What a model (or a node of it)
-cannot do with such sizes is remembered with its reason, and then every size has captures of its own. So has a size that
-comes often: kernels that know it are faster.
+next power of two (8 at least), and the walk over the model is captured with them; every further size inside these
+limits replays it: arrays are copied to the beginning of memory of the largest sizes, results are cut. What a model (or a
+node of it) cannot do with such sizes is remembered with its reason, and then every size has captures of its own. So has
+a size that comes often: kernels that know it are faster.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from gradlet.tensor.tensor import Tensor, Variable
 # A size that comes so often gets captures of its own, unless the user gave limits.
 OWN_AFTER: Final = 32
 MOST_STEP: Final = 32  # of powers of two that sizes may have to be multiples of: strides divide them
+LEAST_HIGH: Final = 8  # times the step
 MOST_LOW: Final = 64  # of limits below that are tried
 MOST_LAYOUTS: Final = 8
 MOST_SHAPES: Final = 256
@@ -155,6 +156,13 @@ class _Seen:
             self.all.append(value)
         self.most = max(self.most, value)
 
+    def forget(self) -> None:
+        """The last one was none."""
+        if len(self.all) < MOST_SHAPES:
+            self.all.pop()
+            self.values = set(self.all)
+            self.most = max(self.all, default=0)
+
 
 class Calls:
     """How often calls of some shapes came."""
@@ -192,6 +200,7 @@ class Sizes:
         self._first: Shapes | None = None
         self._ends: dict[str, tuple[int, int]] = {}  # limits below and steps that are not 1
         self._same: dict[str, str] | None = None  # sizes that are taken for others; None: that was not tried
+        self._noted: list[_Seen] = []  # what was noted of the last call
         self._last: list[frozenset[str]] = []  # what the last call found out
         self.is_frequent = False  # whether the size of the last call came often
 
@@ -219,7 +228,7 @@ class Sizes:
         Raises:
             ArgumentError: a size outside of the limits that the user gave.
         """
-        self._last, self.is_frequent = [], False
+        self._last, self._noted, self.is_frequent = [], [], False
         if not all(v is None or (isinstance(v, Value) and not v.is_text) for v in inputs):
             return None
         if self.given is not None and not self.given:
@@ -235,7 +244,7 @@ class Sizes:
             self._first = self._first or shapes
             self.is_frequent = count > OWN_AFTER
             return None
-        plan = next((p for layout, p in reversed(self._plans.items()) if layout.values(shapes) is not None), None)
+        plan = self._fitting(shapes)
         while plan is not None or (plan := self._new(shapes)) is not None:
             values = plan.layout.values(shapes)
             assert values is not None
@@ -257,19 +266,22 @@ class Sizes:
         return self.given is None and self.calls.add(shapes) > OWN_AFTER
 
     def withdraw(self) -> None:
-        """Forget what the last call found out: it fails with numbers for sizes, too."""
+        """Forget what the last call found out, and that it came: it fails with numbers for sizes, too."""
         for names in self._last:
             self.refused.pop(names, None)
+        for seen in self._noted:
+            seen.forget()
+        if all(not seen.all for seen in self._seen.values()):
+            self._first = None
+        self._last, self._noted = [], []
 
     def captured(self, inputs: Sequence[Any]) -> tuple[Layout, list[int], Any, list[Tensor]] | None:
         """What was captured for sizes like these, as `Replays.captured`, behind its layout."""
         shapes = _shapes(inputs)
-        for layout, plan in reversed(self._plans.items()):
-            values = layout.values(shapes)
-            if values is not None:
-                found = plan.captured(inputs, values)
-                return None if found is None else (layout, *found)
-        return None
+        plan = self._fitting(shapes)
+        values = None if plan is None else plan.layout.values(shapes)
+        found = None if plan is None or values is None else plan.captured(inputs, values)
+        return None if plan is None or found is None else (plan.layout, *found)
 
     def explained(self, inputs: Sequence[Any]) -> dict[str, str]:
         """How each size may vary in one capture, by name.
@@ -288,6 +300,11 @@ class Sizes:
             steps = f" in steps of {step}" if step > 1 else ""
             found[name] = f"one capture, from {low} on{steps}" if reason is None else f"a capture for each: {reason}"
         return found
+
+    def _fitting(self, shapes: Shapes) -> SizePlan | None:
+        """What was captured for shapes, with the least memory."""
+        fitting = [plan for layout, plan in self._plans.items() if layout.values(shapes) is not None]
+        return min(fitting, key=lambda plan: plan.layout.elements, default=None)
 
     def _new(self, shapes: Shapes) -> SizePlan | None:
         """What is to be tried for shapes that no capture fits."""
@@ -404,6 +421,7 @@ class Sizes:
         one_a_name = {key: value for _, _, key, value in self._each(shapes)}
         for key, value in one_a_name.items():
             self._seen.setdefault(key, _Seen()).add(value)
+        self._noted = [self._seen[key] for key in one_a_name]
 
     def _check(self, shapes: Shapes) -> None:
         """Refuse sizes outside of the limits that the user gave.
@@ -446,7 +464,7 @@ class Sizes:
         if self.given is not None:
             return self.given[name]
         low, step = ends
-        high = max(low, step) * 2
+        high = max(low * 2, step * LEAST_HIGH)
         while high < self._seen[name].most:
             high *= 2
         return Dim(name, low, high, step)

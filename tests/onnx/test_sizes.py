@@ -347,11 +347,42 @@ def test_numbers_that_decide_beside_a_size_that_varies(work: Work) -> None:
 def test_calls_that_fail_anyway_refuse_nothing() -> None:
     nodes = [node("Reshape", ["x", "two"], ["r"]), node("MatMul", ["r", "w"], ["y"])]
     runner = OnnxRunner(model(nodes, {"x": (FLOAT, ["n", "k"])}, ["y"], {"two": np.array([0, 3]), "w": W}))
-    np.testing.assert_allclose(runner(x=normal(2, 3))["y"].numpy(), normal(2, 3) @ W, rtol=1e-5)
-    with pytest.raises(Exception, match="reshape"):
-        runner(x=normal(2, 4))
-    for count in (4, 5, 6):
-        np.testing.assert_allclose(runner(x=normal(count, 3))["y"].numpy(), normal(count, 3) @ W, rtol=1e-5)
+    for count in (0, 2, 0, 4, 5, 6):
+        if count:
+            np.testing.assert_allclose(runner(x=normal(count, 3))["y"].numpy(), normal(count, 3) @ W, rtol=1e-5)
+        else:
+            with pytest.raises(Exception, match="reshape"):
+                runner(x=normal(2, 4))
+    assert not runner._sizes.refused
+    assert [str(dim) for layout in runner._sizes._plans for dim in layout.dims] == ["n 1..8"]
+
+
+def test_axes_of_size_one_go_where_that_is_certain(work: Work) -> None:
+    """A squeeze without axes takes away an axis that happens to have size 1."""
+    nodes = [node("Exp", ["x"], ["e"]), node("Squeeze", ["e"], ["y"])]
+    runner = OnnxRunner(model(nodes, {"x": (FLOAT, ["n", 1, 3])}, ["y"]))
+    for number, count in enumerate((4, 5, 1, 2, 6, 1, 7)):
+        x = normal(count, 1, 3)
+        found = runner(x=x)["y"]
+        np.testing.assert_allclose(found.numpy(), np.exp(x).squeeze(), rtol=1e-5)
+        assert number in (0, 1, 2) or work.look()[1:] == (0, 0)
+        work.look()
+
+
+def test_resized_to_a_multiple_of_a_size() -> None:
+    nodes = [
+        node("Shape", ["x"], ["s"]), node("Slice", ["s", "two", "four"], ["hw"]), node("Mul", ["hw", "two"], ["wide"]),
+        node("Slice", ["s", "zero", "two"], ["bc"]), node("Concat", ["bc", "wide"], ["sizes"], axis=0),
+        node("Resize", ["x", "", "", "sizes"], ["r"], mode="nearest", nearest_mode="floor",
+             coordinate_transformation_mode="asymmetric"),
+        node("Neg", ["r"], ["y"]),
+    ]  # fmt: skip
+    weights = {"zero": np.array([0]), "two": np.array([2]), "four": np.array([4])}
+    runner = OnnxRunner(model(nodes, {"x": (FLOAT, [1, 2, "h", "w"])}, ["y"], weights))
+    for h, w in ((3, 5), (5, 3), (2, 8), (7, 1), (1, 1)):
+        x = normal(1, 2, h, w)
+        np.testing.assert_array_equal(runner(x=x)["y"].numpy(), -x.repeat(2, 2).repeat(2, 3))
+    assert len(runner._sizes._plans) == 1 and not runner._sizes.refused
 
 
 def test_a_result_that_is_an_input() -> None:

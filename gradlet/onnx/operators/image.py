@@ -70,7 +70,7 @@ def resize(
             wanted = [floor(one * h + 0.5) for h in have]
             factors = [one] * len(along)
         else:
-            factors = [w / h for w, h in zip(wanted, have)]
+            factors = [_ratio(w, h) for w, h in zip(wanted, have)]
     elif scales is not None and scales.size:
         factors = [float(s) for s in scales]
         spans = [1.0] * len(along) if corners is None else [e - b for b, e in corners]
@@ -82,6 +82,11 @@ def resize(
         extrapolation_value,
     )  # fmt: skip
     return plan.apply(call, x, along, wanted, factors, corners)
+
+
+def _ratio(size: Any, have: Any) -> float:
+    """How much larger a size is than another one."""
+    return float(size // have) if isinstance(size, Size) or isinstance(have, Size) else size / have
 
 
 def _scaled(size: Any, factor: float) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gradlet.base.errors import SizeLimitError
 from gradlet.base.symint import Size
 from gradlet.onnx.registry import operator
 from gradlet.onnx.runner import Call
@@ -90,6 +91,9 @@ def squeeze(call: Call, x: Value, places: Ints | None = None, *, axes: list[int]
     """Without axes of size 1."""
     wanted = axes if places is None else places
     if wanted is None:
+        unsure = [s for s in x.shape if isinstance(s, Size) and s.low <= 1 <= s.high]
+        if unsure:
+            raise SizeLimitError(f"squeeze: whether an axis of size {unsure[0]} goes depends on its value")
         return _moved(call, x, "reshape", tuple(s for s in x.shape if s != 1))
     gone = {a % x.ndim for a in wanted}
     if any(x.shape[a] != 1 for a in gone):
