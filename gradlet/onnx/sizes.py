@@ -2,9 +2,9 @@
 
 The first size of all is captured for itself. When another comes, the sizes that differ become variables from 1 to the
 next power of two (8 at least), and the walk over the model is captured with them; every further size inside these
-limits replays it: arrays are copied to the beginning of memory of the largest sizes, results are cut. What a model (or a
-node of it) cannot do with such sizes is remembered with its reason, and then every size has captures of its own. So has
-a size that comes often: kernels that know it are faster.
+limits replays it: arrays are copied to the beginning of memory of the largest sizes, results are cut. What a model or
+one of its nodes cannot do with such sizes is remembered with its reason, and then every size has captures of its own.
+So has a size that comes often: kernels that know it are faster.
 """
 
 from __future__ import annotations
