@@ -59,6 +59,26 @@ def _rough_sigmoid(x: UOp) -> UOp:
     return _one(x).fdiv((x * (-1 / math.log(2.0))).exp2() + 1.0)
 
 
+# `gelu` by a hyperbolic tangent is x sigmoid(BEND (x + CUBE x**3)), which is 0 or x long before the cube overflows.
+GELU_BEND: Final = 2 * math.sqrt(2 / math.pi)
+GELU_CUBE: Final = 0.044715
+GELU_FAR: Final = 100.0
+
+
+def _gelu_argument(x: UOp) -> tuple[UOp, UOp]:
+    """The argument of the sigmoid, and the number it is of: x where that is not far from zero."""
+    near = (x < -GELU_FAR).where(-GELU_FAR, x)
+    near = (near > GELU_FAR).where(GELU_FAR, near)
+    return near * GELU_BEND * (near * near * GELU_CUBE + 1.0), near
+
+
+def _gelu_slopes(value: UOp, x: UOp) -> Sequence[UOp]:
+    argument, near = _gelu_argument(x)
+    sigmoid = _sigmoid(argument)
+    rise = near * near * (3 * GELU_CUBE * GELU_BEND) + GELU_BEND
+    return (sigmoid + near * rise * (sigmoid * (1.0 - sigmoid)),)
+
+
 def _silu_slopes(value: UOp, sigmoid: UOp) -> Sequence[UOp]:
     return (sigmoid + value * (1.0 - sigmoid),)
 
@@ -86,6 +106,9 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "sigmoid": Function(approximate.sigmoid, lambda value, x: (value * (1.0 - value),), _rough_sigmoid),
     "silu": Function(
         approximate.silu, lambda value, x: _silu_slopes(value, _sigmoid(x)), lambda x: x * _rough_sigmoid(x)
+    ),
+    "gelu": Function(
+        lambda x: x * _sigmoid(_gelu_argument(x)[0]), _gelu_slopes, lambda x: x * _rough_sigmoid(_gelu_argument(x)[0])
     ),
     "softplus": Function(approximate.softplus, lambda value, x: (_sigmoid(x),)),
     "tanh_softplus": Function(approximate.tanh_softplus, lambda value, x: ((1.0 - value * value) * _sigmoid(x),)),

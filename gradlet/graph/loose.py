@@ -65,6 +65,15 @@ def _level(node: UOp, position: int, own: int, positive: Positive) -> int:
     return _STRICT
 
 
+def swallowed_powers(uops: Sequence[UOp]) -> set[UOp]:
+    """Powers of a program to which nothing is done but adding a number that is not small: tiny ones might be zero."""
+    found = {n for n in uops if n.op is Op.EXP2}
+    for node in uops if found else ():
+        if node.op is not Op.ADD or not any(s.op is Op.CONST and abs(s.arg) >= 2.0**-64 for s in node.src):
+            found.difference_update(node.src)
+    return found
+
+
 class Positive:
     """Which values are never below zero."""
 

@@ -133,15 +133,12 @@ class ActivationMixin(MathMixin):
         >>> Tensor([0.0]).gelu().item()
         0.0
         """
-        x, own = self.carried_float("gelu")
         if approximate == "none":
+            x, own = self.carried_float("gelu")
             return x.mul(x.mul(math.sqrt(0.5)).erf().add(1.0)).mul(0.5).cast(own)
         if approximate != "tanh":
             raise ArgumentError(f"gelu: approximate {approximate!r} is not 'tanh' or 'none'")
-        # 0.5 * (1 + tanh(z)) is sigmoid(2 z), which is 0 or 1 long before the cube overflows.
-        near = x.clamp(-100.0, 100.0)
-        bend = near.mul(2 * math.sqrt(2 / math.pi)).mul(near.mul(near).mul(0.044715).add(1.0))
-        return x.mul(bend.sigmoid()).cast(own)
+        return self.elementary("gelu")
 
     def quick_gelu(self) -> Self:
         """`self * sigmoid(1.702 * self)`.

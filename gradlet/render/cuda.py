@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import RenderError
+from gradlet.graph.loose import swallowed_powers
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.program import AnyProgram, LinearProgram
 from gradlet.ops.op import AxisKind, BoxArg, Op, WgmmaArg
@@ -76,6 +77,11 @@ inline_ unsigned short bfloat16_of_float(float x) { return (unsigned short)two_b
 inline_ float power_of_two(float x) {
   float y;
   asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+inline_ float power_of_two_or_zero(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 inline_ float near_reciprocal(float x) {
@@ -233,6 +239,7 @@ class _Kernel(CKernel):
         self.under_way_outside: dict[UOp, list[str]] = {}  # of conditions that are open
         self.takes_blocks = _takes_blocks(program)
         self.weighs = any(n.op is Op.WGMMA and n.arg.registers for n in program.uops)
+        self.swallowed = swallowed_powers(program.uops)
         self.units: dict[UnitCall, None] = {}
         self.products: dict[tuple[WgmmaArg, str], None] = {}
         roles = [int(n.src[0].arg) for n in program.uops if n.op is Op.RANGE and n.arg.kind is AxisKind.ROLE]
@@ -323,8 +330,8 @@ class _Kernel(CKernel):
 
     # lanes
     def _element_wise(self, node: UOp) -> None:
-        """Lanes become narrow two at a time; weights of attention that are next to nothing are nothing."""
-        if node.op is Op.EXP2 and self.weighs and node.dtype.scalar is dtypes.float32:
+        """Lanes become narrow two at a time; powers that are next to nothing are nothing where nobody sees it."""
+        if node.op is Op.EXP2 and (self.weighs or node in self.swallowed) and node.dtype.scalar is dtypes.float32:
             values = self._lanes(node.src[0], node.dtype.count)
             self.values[node] = tuple([self.declare(node.dtype, f"power_of_two_or_zero({x})") for x in values])
             return

@@ -85,9 +85,4 @@ template <int n> inline_ void all_settled(float (&x)[n]) {
 template <int n> inline_ void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n)); }
 template <int n> inline_ void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n)); }
 inline_ void settle(u32& x) { asm volatile("" : "+r"(x)::"memory"); }
-inline_ float power_of_two_or_zero(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 """

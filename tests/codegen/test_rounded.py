@@ -95,7 +95,16 @@ LOGISTIC = {
     "gelu": lambda x: x.gelu(),
     "logistic": lambda x: (3.0 / (2 + (-x.float()).exp())).cast(x.dtype),
 }
+BEND = 2 * (2 / np.pi) ** 0.5
+
+
+def gelu_slope(x):
+    s = ((x + x * x * x * 0.044715) * BEND).sigmoid()
+    return s + x * s * (1 - s) * BEND * (1 + 3 * 0.044715 * x * x)
+
+
 GRADIENTS = {
+    "gelu": gelu_slope,
     "sigmoid": lambda x: x.sigmoid() * (1 - x.sigmoid()),
     "silu": lambda x: x.sigmoid() * (1 + x * (1 - x.sigmoid())),
 }
@@ -172,3 +181,10 @@ def evaluate_formula(root: UOp, values: dict[UOp, np.ndarray]) -> np.ndarray:
         else:
             known[node] = numeric.apply(node.op, node.dtype, [known[s] for s in node.src], node.src[0].dtype)
     return known[root]
+
+
+def test_powers_are_whole_where_somebody_sees_small_ones():
+    """2**-140 beside 1 is nothing; alone it is a number."""
+    for function, name in ((lambda x: x.sigmoid(), "power_of_two_or_zero("), (lambda x: x.exp2(), "power_of_two(")):
+        code = render(lower(kernel_of(function(empty(dtypes.bfloat16, 4096))), SM_90), SM_90).split("__global__")[-1]
+        assert name in code and code.count("power_of_two") == code.count(name)

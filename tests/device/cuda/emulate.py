@@ -126,6 +126,7 @@ inline_ unsigned short bfloat16_of_float(float x) {
 inline_ u32 two_float16(float low, float high) { return half_of_float(low) | (u32)half_of_float(high) << 16; }
 inline_ u32 two_bfloat16(float low, float high) { return bfloat16_of_float(low) | (u32)bfloat16_of_float(high) << 16; }
 inline_ float power_of_two(float x) { return std::exp2(x); }
+inline_ float power_of_two_or_zero(float x) { return x < -126 ? 0.0f : std::exp2(x); }
 inline_ float near_reciprocal(float x) { return std::fabs(x) > 0x1p126f ? std::copysign(0.0f, x) : 1.0f / x; }
 inline_ float max_float(float x, float y) { return x > y || x != x ? x : y; }
 inline_ float min_float(float x, float y) { return x < y || x != x ? x : y; }
@@ -264,7 +265,6 @@ inline_ long swizzled(long row, long column, long rows) {
 template <int n> inline_ void all_settled(float (&x)[n]) {}
 template <int n> inline_ void more_registers() {}
 template <int n> inline_ void fewer_registers() {}
-inline_ float power_of_two_or_zero(float x) { return x < -126 ? 0.0f : std::exp2(x); }
 inline_ u32 pair_bf16(float low, float high) { return bfloat16_of_float(low) | (u32)bfloat16_of_float(high) << 16; }
 inline_ u32 pair_f16(float low, float high) { return half_of_float(low) | (u32)half_of_float(high) << 16; }
 """
