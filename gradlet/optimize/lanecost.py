@@ -20,6 +20,7 @@ from gradlet.target.target import Target
 CLOCK: Final = 1_750_000_000  # a second
 WARP: Final = 32
 SECTOR: Final = 32  # bytes of memory that are fetched at least
+NEAR_BYTES: Final = 64  # that the second cache hands to a multiprocessor a clock
 ISSUES: Final = 4  # instructions that a multiprocessor begins a clock
 DEPENDENT: Final = 4.0  # clocks between two instructions of one warp
 LATENCY: Final = 500.0  # clocks until memory has answered
@@ -66,7 +67,7 @@ def estimate(program: LinearProgram, target: Target) -> Estimate:
     compute = max(turns * issued, turns * alone * min(1.0, warps / resident)) + BLOCK_CLOCKS
     units = turns * counts.units + (BLOCK_CLOCKS if counts.units else 0.0)
     hidden = 1.0 if counts.units else min(1.0, resident / HIDING)
-    near = counts.moved * program.grid / target.l2_bytes_per_second
+    near = counts.moved * program.grid / (target.cores * NEAR_BYTES * CLOCK)
     far = program.bytes / target.bytes_per_second
     memory = max(near, far) / (hidden * busy / target.cores)
     parts = [compute / CLOCK, units / CLOCK, memory]

@@ -152,6 +152,7 @@ class _Search:
         usual = moves.apply(self.kernel, self.usual, target)
         written = 0 if usual is None else moves.written_out(usual, target)
         self.most_instructions = max(MAX_INSTRUCTIONS, int(MORE_INSTRUCTIONS * written))
+        self.has_lanes = lanemoves.has_lanes(target) and bool(self.usual)
         # Which tuple came first to a scheduled kernel: equal kernels are the same node.
         self.seen: dict[UOp, Opts] = {}
 
@@ -170,11 +171,11 @@ class _Search:
     def _begin(self) -> None:
         """Measure the heuristic's choice first: others are given up where it is far ahead. Then the plain loops.
 
-        On a GPU, schedules for other blocks as well.
+        On a GPU schedules for other blocks in place of these: plain loops are one lane, and so is what is near them.
         """
         for opts in self.state.measured:
             self._scheduled(opts)
-        for opts in (self.usual, ()):
+        for opts in (self.usual,) if self.has_lanes else (self.usual, ()):
             if opts in self.state.measured:
                 continue
             if opts == () and self.usual:
@@ -193,7 +194,7 @@ class _Search:
         """Measure the neighbours of the best schedules; False when there is nothing left to try."""
         state = self.state
         fresh = [o for o in self._best(self.width) if o not in state.expanded]
-        if not state.rounds and () not in (*fresh, *state.expanded):
+        if not state.rounds and not self.has_lanes and () not in (*fresh, *state.expanded):
             fresh.append(())
         if not fresh:
             return False

@@ -25,6 +25,7 @@ from gradlet.ops.op import KernelArg
 from gradlet.ops.opt import Opt, OptKind
 from gradlet.optimize import heuristic, lanecost, lanemoves, moves
 from gradlet.optimize.analysis import KernelFacts
+from gradlet.optimize.search import Outcome, State, search
 from gradlet.render import cuda
 from gradlet.target.target import SM_80, SM_90, Target
 from tests.device.cuda import emulate
@@ -284,3 +285,30 @@ def test_more_shared_memory_than_there_is_is_refused() -> None:
         cuda.render(program, replace(SM_90, shared_bytes=1000))
     with pytest.raises(ArgumentError, match="takes 288 lanes, and a workgroup has at most 256"):
         cuda.render(program, replace(SM_90, max_threads=256))
+
+
+def test_one_lane_is_not_tried() -> None:
+    """Plain loops of a GPU take minutes where lanes take microseconds."""
+    sink = kernel(KERNELS["product"]())
+    asked: list[tuple[Opt, ...]] = []
+
+    class Tools:
+        def estimate(self, candidates: Sequence[tuple[Opt, ...]]) -> list[float]:
+            asked.extend(candidates)
+            return [1.0] * len(candidates)
+
+        def measure(self, candidates: Sequence[tuple[Opt, ...]]) -> list[Outcome]:
+            asked.extend(candidates)
+            return [Outcome(1.0 + len(opts)) for opts in candidates]
+
+        def compare(self, candidates: Sequence[tuple[Opt, ...]]) -> list[float]:
+            return [1.0] * len(candidates)
+
+        def keep(self, state: State) -> None: ...
+
+        def enough(self) -> bool:
+            return False
+
+    found = search(sink, SM_90, 2, Tools())
+    assert found.opts == heuristic.choose(sink, SM_90) and found.state.rounds > 0
+    assert all(any(o.kind is K.THREAD for o in opts) for opts in asked) and len(set(asked)) > 30
