@@ -21,7 +21,8 @@ END: Final = 12  # keys that take as long as the end of a block: maxima, scaling
 TILE: Final = 64
 WARP_ROWS: Final = 16
 UNIT_ROWS: Final = 128
-UNIT_COLUMNS: Final = (64, 128)
+WIDEST: Final = 256  # registers hold so many results of a row beside scores
+UNIT_COLUMNS: Final = tuple(range(TILE, WIDEST + 1, TILE))
 MOST_BUFFERS: Final = 4
 ENOUGH_BUFFERS: Final = 3
 MANY_BLOCKS: Final = 32  # of keys
@@ -109,7 +110,8 @@ def unit_blocks(target: Target, rows: int, keys: int, columns: int, depth: int) 
         return None
     if min(rows, keys) < FEWEST:
         return None
-    return Blocks(TILE if rows <= TILE else UNIT_ROWS, TILE if keys <= TILE else UNIT_ROWS)
+    many = keys > TILE and columns <= UNIT_ROWS and columns + depth <= WIDEST + TILE
+    return Blocks(TILE if rows <= TILE else UNIT_ROWS, UNIT_ROWS if many else TILE)
 
 
 def all_unit_blocks(target: Target) -> Iterator[Blocks]:

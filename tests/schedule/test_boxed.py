@@ -101,9 +101,10 @@ def test_others_go_by_stored_scores(attention: Callable[[], Tensor]) -> None:
 def test_two_products_and_all_between_are_in_registers() -> None:
     (call,) = plain(width=128)().schedule().calls
     program = lower(call.ast, SM_90)
-    first, second = (n.arg for n in program.uops if n.op is Op.WGMMA)
-    assert (first.registers, first.columns, first.depth) == (False, 128, 128)
-    assert (second.registers, second.columns, second.depth) == (True, 128, 128)
+    units = [n.arg for n in program.uops if n.op is Op.WGMMA]
+    # Scores of the first block, of the next one beside the values before, and the last values.
+    assert [unit.registers for unit in units] == [False, False, True, True]
+    assert {(unit.columns, unit.depth) for unit in units} == {(128, 128)}
     shared = [n for n in program.uops if n.op is Op.LOCAL and not n.arg.private]
     assert all(n.dtype is dtypes.bfloat16 for n in shared) and len(dict.fromkeys(shared)) == 3
     assert (program.grid, program.threads) == (8, 384)
@@ -111,10 +112,12 @@ def test_two_products_and_all_between_are_in_registers() -> None:
 
 
 def test_workgroups_with_most_keys_come_first() -> None:
-    q, k, v = (memory(512, 64) for _ in range(3))
+    q, k, v = (memory(3, 512, 64) for _ in range(3))
     (call,) = q.scaled_dot_product_attention(k, v, is_causal=True).schedule().calls
     uops = lower(call.ast, SM_90).uops
-    (block,) = (n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.PARALLEL)
-    (loop,) = (n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.ORDERED)
-    sizes = [bounds(loop.src[0].substitute({block: UOp.const(block.dtype, i)})) for i in range(4)]
-    assert sizes == [(4, 4), (3, 3), (2, 2), (1, 1)]
+    walks = [n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.WALK]
+    loops = [n for n in uops if n.op is Op.RANGE and bounds(n.src[0]) == (0, 3)]
+    assert len(walks) == len(loops) == 2
+    for walk, loop in zip(walks, loops, strict=True):
+        sizes = [bounds(loop.src[0].substitute({walk: UOp.const(walk.dtype, i)})) for i in range(12)]
+        assert sizes == [(n, n) for n in (3, 2, 1, 0) for _ in range(3)]  # beside the first block; three heads in turns

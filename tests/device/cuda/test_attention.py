@@ -68,6 +68,11 @@ SLOW = {
     "a mask that is added": Case(2, 2, 150, 141, mask="added"),
     "rows that see nothing": Case(1, 1, 100, 150, mask="hidden"),
     "a window": Case(1, 1, 400, 400, mask="window"),
+    "widest, causal": Case(1, 1, 130, 150, 256, 256, causal=True),
+    "wide keys": Case(1, 1, 64, 141, 192, 128),
+    "192 wide, causal": Case(1, 1, 150, 150, 192, 192, causal=True, dtype="float16"),
+    "widest values, a window": Case(1, 1, 130, 130, 64, 256, mask="window"),
+    "widest keys, a mask that is added": Case(1, 1, 130, 200, 256, 64, mask="added"),
     "few queries": Case(2, 2, 33, 96),
     "extreme scores": Case(1, 1, 70, 70, scale=60.0),
 }
@@ -177,9 +182,9 @@ def test_values_that_are_hidden_do_not_matter() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("depth, columns", [(64, 64), (64, 128), (128, 64), (128, 128)])
+@pytest.mark.parametrize("depth, columns", [(64, 64), (64, 128), (128, 64), (128, 128), (192, 128), (256, 256)])
 def test_registers_hold_all_of_it_and_units_run_on(depth: int, columns: int, causal: bool, tmp_path: Path) -> None:
-    q, k, v = (Tensor.empty(2, 1000, n, dtype="bfloat16", device="NULL:sm_90") for n in (depth, depth, columns))
+    q, k, v = (Tensor.empty(20, 1000, n, dtype="bfloat16", device="NULL:sm_90") for n in (depth, depth, columns))
     (call,) = q.scaled_dot_product_attention(k, v, is_causal=causal).schedule().calls
     (tmp_path / "kernel.cu").write_text(cuda.render(lower(call.ast, SM_90), SM_90))
     command = ["nvcc", "-cubin", "-arch=sm_90a", "--fmad=false", "-std=c++17", "-w", "-Xptxas", "-v", "kernel.cu"]
