@@ -24,7 +24,6 @@ BLOCK: Final = 256  # lanes of a workgroup, where nothing asks for another numbe
 SMALL_BLOCK: Final = 128  # rows of fewer lanes share a workgroup up to this
 ROW: Final = 32  # a reduce range from which on lanes share it
 VECTORS: Final = 4  # accesses of a lane in a row, about
-RESIDENT: Final = 2048  # lanes that a multiprocessor holds
 BUSY: Final = 1024  # lanes that keep a multiprocessor busy
 KEPT: Final = 64  # elements of a row that a lane keeps in registers
 COPIES: Final = 4  # accesses that are written out, so that they are under way together
@@ -172,13 +171,6 @@ def _rows(facts: KernelFacts, plan: Plan, shared: Sequence[UOp], rows: Sequence[
     while lanes < plan.target.max_threads and lanes * 2 <= accesses and count * lanes < plan.target.cores * BUSY // 2:
         lanes *= 2
     passes = len(rows) + (along is not None)
-    if passes > 1 and longest > KEPT * lanes:  # the rows that are under way stay in the second cache
-        elements = sum({a.slot: a.address.dtype.itemsize for a in facts.accesses if rows[0] in a.ranges}.values())
-        while (
-            lanes < plan.target.max_threads
-            and min(count, _under_way(plan, lanes)) * longest * elements > plan.target.l2_bytes // 2
-        ):
-            lanes *= 2
     loops = [*rows, *([along] if along is not None and plan.size(along) >= ROW else [])]
     # Rows first: then all element numbers are sums in one order, and those of different passes the same.
     for r in reversed(outer):
@@ -191,11 +183,6 @@ def _rows(facts: KernelFacts, plan: Plan, shared: Sequence[UOp], rows: Sequence[
     for r in outer:
         if plan.blocks(r) > 1:
             plan.parallel(r)
-
-
-def _under_way(plan: Plan, lanes: int) -> int:
-    """How many workgroups a GPU runs at once."""
-    return plan.target.cores * (RESIDENT // lanes)
 
 
 def _stored(facts: KernelFacts) -> list[UOp]:

@@ -72,14 +72,6 @@ def test_rows_beside_column_sums_are_stored_by_all_lanes(shape: tuple[int, int])
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("rows", "columns", "lanes"), [(16384, 50304, 1024), (16384, 8192, 256), (64, 50304, 1024)])
-def test_long_rows_that_are_read_again_have_more_lanes(rows: int, columns: int, lanes: int) -> None:
-    """Of rows that no registers keep, so few are under way that the second cache does."""
-    logits = Tensor.empty(rows, columns, device=D, dtype="bfloat16")
-    calls = [c for c in logits.softmax(-1).schedule().calls if isinstance(c, KernelCall)]
-    assert [lower(call.ast, SM_90).threads for call in calls] == [lanes]
-
-
 @pytest.mark.parametrize("columns", [768, 1000])
 def test_lanes_share_all_sums_of_a_norms_gradient(columns: int) -> None:
     """Statistics that a row has one of each lie side by side for rows; that is no reason to leave a row to one lane."""
