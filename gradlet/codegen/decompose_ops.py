@@ -279,6 +279,8 @@ def form_multiply_adds(sink: UOp) -> UOp:
     if STRICT_FLOAT.value:
         return sink
     order = kernel_order(sink)
+    if not any(n.op is _ADD and n.dtype.is_float and (n.src[0].op is _MUL or n.src[1].op is _MUL) for n in order):
+        return sink
     uses = use_counts(order)
     accumulated: set[UOp] = set()
     for node in reversed(order):

@@ -19,6 +19,7 @@ from gradlet.rules.sets import INDEX_MATH
 
 # A shorter inner loop would not fill the lanes of a vector.
 MIN_INNER: Final = 16
+_DIGITS: Final = frozenset({Op.IDIV, Op.MOD})
 # Room between the numbers of neighbouring loops for the ones that are cut off.
 _SPREAD: Final = 64
 
@@ -35,7 +36,7 @@ def _find(sink: UOp) -> dict[UOp, int]:
     divisors: dict[UOp, set[int]] = {}
     order = kernel_order(sink)
     for node in order:
-        if node.op in (Op.IDIV, Op.MOD) and node.src[0].op is Op.RANGE and node.src[1].op is Op.CONST:
+        if node.op in _DIGITS and node.src[0].op is Op.RANGE and node.src[1].op is Op.CONST:
             divisors.setdefault(node.src[0], set()).add(int(node.src[1].arg))
     cuts: dict[UOp, int] = {}
     for loop, found in divisors.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from gradlet.base.dtype import dtypes
@@ -81,7 +82,11 @@ class _Accumulators:
         self.carried: dict[UOp, UOp] = {}  # ACC of a CARRY -> its UPDATE
         self.count = 0
         self.accesses = Accesses()
-        self.uses = use_counts(self.order)
+
+    @cached_property
+    def uses(self) -> dict[UOp, int]:
+        """How many sources each node is."""
+        return use_counts(self.order)
 
     def run(self) -> _Program:
         nest, program, new = self.nest, self.program, self.new
@@ -423,6 +428,7 @@ class _Schedule:
         Between nodes of one body it does; an edge into or out of a loop is one of the whole loop.
         """
         paths, after, waits = self.paths, self.program.after, self.waits
+        known: dict[tuple[int, int], tuple[UOp | None, UOp | None]] = {}  # where two paths part; nodes share few
         for node in self.order:
             to_path = paths[node]
             is_loop = node.op is _RANGE
@@ -435,13 +441,11 @@ class _Schedule:
                     continue
                 if source.op is _RANGE and not is_loop:
                     continue  # the loop's head; every user is inside, or is an ACC before it
-                common = 0
-                for a, b in zip(from_path, to_path):
-                    if a is not b:
-                        break
-                    common += 1
-                start = from_path[common] if len(from_path) > common else source
-                stop = to_path[common] if len(to_path) > common else node
+                key = (id(from_path), id(to_path))
+                parting = known.get(key)
+                if parting is None:
+                    parting = known[key] = _parting(from_path, to_path)
+                start, stop = parting[0] or source, parting[1] or node
                 if start is not stop:
                     waits.setdefault(stop, set()).add(start)
             if node.op is _ACC:
@@ -456,7 +460,7 @@ class _Schedule:
         followers: dict[UOp, list[UOp]] = {}
         for member in members:
             if missing or member in self.waits:
-                needed = {n for n in self._needed(member) if n in inside and n not in done}
+                needed = (self._needed(member) & inside) - done
                 if needed:
                     missing[member] = len(needed)
                     for other in needed:
@@ -480,13 +484,23 @@ class _Schedule:
             raise CompilerError(f"the loops of this kernel wait for each other, at {next(iter(missing))}")
         return result
 
-    def _needed(self, member: UOp) -> Iterable[UOp]:
+    def _needed(self, member: UOp) -> set[UOp]:
         """What a member must follow, among others that are not members of its body."""
         needed = set(self.waits.get(member, ()))
         if member.op is not _RANGE:
             needed.update([s for s in member.src if s.op is not _RANGE])
             needed.update(self.program.after.get(member, ()))
         return needed
+
+
+def _parting(first: tuple[UOp, ...], second: tuple[UOp, ...]) -> tuple[UOp | None, UOp | None]:
+    """The outermost loop of each path that the other has not."""
+    common = 0
+    for a, b in zip(first, second):
+        if a is not b:
+            break
+        common += 1
+    return first[common] if len(first) > common else None, second[common] if len(second) > common else None
 
 
 def depth_first(roots: list[UOp], after: dict[UOp, list[UOp]]) -> list[UOp]:

@@ -218,6 +218,7 @@ class Nest:
 
     Attributes:
         order: the kernel's nodes, sources first.
+        loops: its RANGE nodes.
         ranges: open ranges of every node.
         places: every range's place.
     """
@@ -226,10 +227,11 @@ class Nest:
         self.sink = sink
         self.order = kernel_order(sink)
         self.ranges = ranges_in(sink)
+        self.loops = [n for n in self.order if n.op is _RANGE]
         self._share_blocks()
         self._apart = self._stores_apart()
         self.places: dict[UOp, Place] = {}
-        if like is not None and like.places.keys() == {n for n in self.order if n.op is _RANGE}:
+        if like is not None and like.places.keys() == set(self.loops):
             self.places = like.places
         known = like.depths if like is not None and self.places else None
         self.depths: dict[UOp, int] = nesting_depths(self.order, self.ranges) if known is None else known
@@ -241,7 +243,7 @@ class Nest:
 
     def _share_blocks(self) -> None:
         """All stores belong to the block, also what goes to scratch memory and has the same place in every block."""
-        blocks = frozenset([n for n in self.order if n.op is _RANGE and n.arg.kind is AxisKind.PARALLEL])
+        blocks = frozenset([r for r in self.loops if r.arg.kind is AxisKind.PARALLEL])
         if blocks:
             self.ranges = dict(self.ranges)
             for store in self.sink.src:
@@ -249,7 +251,7 @@ class Nest:
 
     def _stores_apart(self) -> dict[UOp, int]:
         """Of lanes over some stores only: how many do without. They are inside of those that all stores have."""
-        lanes = [n for n in self.order if n.op is Op.RANGE and n.arg.kind is AxisKind.THREAD]
+        lanes = [r for r in self.loops if r.arg.kind is AxisKind.THREAD]
         return {r: sum(r not in self.ranges[store] for store in self.sink.src) for r in lanes}
 
     def nesting(self, loop: UOp) -> tuple[int, int, int, int]:
