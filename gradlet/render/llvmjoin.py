@@ -18,7 +18,7 @@ from gradlet.base.errors import RenderError
 _NAME: Final = re.compile(r"@(?!llvm\.)([\w.$-]+)")
 _LOOP: Final = re.compile(r", !llvm\.loop !\d+")
 _DECLARED: Final = re.compile(r"\ndeclare [^@\n]*@(?!llvm\.)([\w.$-]+)")
-_LEFT_OUT: Final = ("target triple", "attributes", "!")
+_LEFT_OUT: Final = ("target triple", "!")
 
 
 def section(tag: str) -> str:
@@ -64,29 +64,32 @@ def joined(parts: Sequence[Part]) -> str:
 
 
 def _add(part: Part, groups: dict[str, int], declared: dict[str, str], defined: set[str], lines: list[str]) -> None:
-    """Add the lines of one text."""
-    text = _LOOP.sub("", part.text)
+    """Add the lines of one text; those inside of functions as one."""
     tag, calls = part.tag, part.calls
-    rows = _NAME.sub(lambda found: "@" + calls.get(found[1], f"{tag}.{found[1]}"), text).split("\n")
-    numbers: dict[str, int] = {}
-    for row in rows:
-        if row.startswith("attributes #"):
-            number, _, attributes = row.removeprefix("attributes #").partition(" = ")
-            numbers[number] = groups.setdefault(attributes, len(groups))
-    for row in rows:
-        if row.startswith((" ", "}")) or row.endswith(":"):
-            lines.append(row)
-        elif row.startswith("define "):
-            start, _, number = row.removesuffix(" {").rpartition(" #")
-            defined.add(_function(row))
-            lines.append(f'{start} #{numbers[number]} section "{section(tag)}" {{')
-        elif row.startswith("declare "):
-            declared[_function(row)] = row
-        elif row.startswith("@"):
-            if " = internal constant " in row:  # else the entries
-                lines.append(row)
-        elif row and not row.startswith(_LEFT_OUT):
-            raise RenderError(f"no line of a rendered module: {row}")
+    text = _NAME.sub(lambda found: "@" + calls.get(found[1], f"{tag}.{found[1]}"), _LOOP.sub("", part.text))
+    functions: list[tuple[str, str]] = []
+    numbers: dict[str, str] = {}
+    for chunk in text.split("\n}\n"):
+        begin = 0 if chunk.startswith("define ") else chunk.find("\ndefine ") + 1
+        is_function = chunk.startswith("define ", begin)
+        if is_function:
+            head, _, body = chunk[begin:].partition("\n")
+            functions.append((head, body))
+        for row in chunk[:begin].split("\n") if is_function else chunk.split("\n"):
+            if row.startswith("attributes #"):
+                number, _, attributes = row.removeprefix("attributes #").partition(" = ")
+                numbers[number] = str(groups.setdefault(attributes, len(groups)))
+            elif row.startswith("declare "):
+                declared[_function(row)] = row
+            elif row.startswith("@"):
+                if " = internal constant " in row:  # else the entries
+                    lines.append(row)
+            elif row and not row.startswith(_LEFT_OUT):
+                raise RenderError(f"no line of a rendered module: {row}")
+    for head, body in functions:
+        start, _, number = head.removesuffix(" {").rpartition(" #")
+        defined.add(_function(head))
+        lines.append(f'{start} #{numbers[number]} section "{section(tag)}" {{\n{body}\n}}')
 
 
 def _function(row: str) -> str:
