@@ -27,14 +27,19 @@ def digest(root: UOp) -> str:
         TypeError: an argument has no text that is the same in every process.
     """
     numbers: dict[UOp, int] = {root: 0}
+    number = numbers.setdefault
     order = [root]
     lines: list[str] = []
     for node in order:
+        sources: list[int] = []
         for source in node.src:
-            if source not in numbers:
-                numbers[source] = len(order)
+            count = len(order)
+            known = number(source, count)
+            if known == count:
                 order.append(source)
-        lines.append(f"{node.op:d} {node.dtype!r} {[numbers[source] for source in node.src]} {text_of(node.arg)}")
+            sources.append(known)
+        arg = node.arg
+        lines.append(f"{node.op:d} {node.dtype!r} {sources} {arg if arg is None else text_of(arg)}")
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 

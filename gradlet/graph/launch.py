@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeGuard
+from weakref import WeakKeyDictionary
 
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import AxisKind, BodyUse, LaunchArg, LaunchSegment, Op
@@ -36,8 +37,19 @@ def is_launch(arg: object) -> TypeGuard[LaunchArg]:
     return type(arg) is LaunchArg
 
 
+# Of bodies that are alive: launches are checked, lowered and run.
+_facts: Final[WeakKeyDictionary[UOp, BodyFacts]] = WeakKeyDictionary()
+
+
 def body_facts(body: UOp) -> BodyFacts:
     """The facts of a body, or of any kernel."""
+    found = _facts.get(body)
+    if found is None:
+        found = _facts[body] = _find_facts(body)
+    return found
+
+
+def _find_facts(body: UOp) -> BodyFacts:
     order = toposort((body,))
     params = sorted([n for n in order if n.op is _PARAM], key=lambda n: int(n.arg.slot))
     blocks = [n for n in order if n.op is _RANGE and n.arg.kind is AxisKind.PARALLEL]

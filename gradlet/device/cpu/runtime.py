@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from gradlet.base import events
@@ -24,6 +24,11 @@ from gradlet.target.target import TRANSCENDENTAL, Target
 def link(code: bytes, plan: LaunchPlan) -> Loaded:
     """The functions of a kernel or a launch, in this process."""
     return load(code, plan.stages, plan.entries)
+
+
+@lru_cache(maxsize=64)  # it is asked for when code is made, and when that is described
+def _cache_name(source: str, target: Target) -> str:
+    return diskcache.key(source, target.key, llvm.version(), MAGIC.hex())
 
 
 def _calls_library(program: AnyProgram) -> bool:
@@ -62,7 +67,7 @@ class CpuBackend:
 
     def cache_name(self, source: str) -> str:
         """The name of this source's code in the cache on disk."""
-        return diskcache.key(source, self.target.key, llvm.version(), MAGIC.hex())
+        return _cache_name(source, self.target)
 
     def compile(self, program: AnyProgram) -> bytes:
         """The code of a kernel or a launch: an image, or object code where that is what can be loaded."""
