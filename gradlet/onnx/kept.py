@@ -26,8 +26,9 @@ from gradlet.io.kept import count_work, entry_name, is_watched, packed, unpacked
 from gradlet.io.manifest import Manifest, largest
 from gradlet.io.program import Program
 from gradlet.onnx.graph import Info, Model
+from gradlet.onnx.layouts import Dim, Layout
 from gradlet.onnx.outline import Source
-from gradlet.onnx.sizes import MOST_LAYOUTS, Dim, Layout, Sizes
+from gradlet.onnx.sizes import MOST_LAYOUTS, Sizes
 from gradlet.runtime import diskcache
 from gradlet.runtime.buffer import Buffer, buffer_of, side_by_side
 from gradlet.runtime.device import Device

@@ -20,11 +20,12 @@ from gradlet.onnx import host
 from gradlet.onnx.elements import ELEMENTS, STRING, dtype_of, element_name, number_of, numpy_type
 from gradlet.onnx.graph import Graph, Info, Model, Node, body_for, load
 from gradlet.onnx.kept import Interface, KeptCalls
+from gradlet.onnx.layouts import checked_dims, keys_of
 from gradlet.onnx.outline import Source
 from gradlet.onnx.package import onnx_package
 from gradlet.onnx.registry import OnnxError, Operator, Parameter
 from gradlet.onnx.replays import Replays
-from gradlet.onnx.sizes import Calls, Sizes, checked_dims, keys_of
+from gradlet.onnx.sizes import Calls, Sizes
 from gradlet.onnx.values import EMPTY, KEPT_BYTES, Array, Empty, Map, Value
 from gradlet.tensor.tensor import Tensor
 

@@ -144,6 +144,22 @@ def test_limits_that_are_none(dims: Any, message: str) -> None:
         layer(dims=dims)
 
 
+def test_on_another_device(work: Work) -> None:
+    runner = layer(device="PYTHON", dims={"batch": (1, 8)})
+    for count in (3, 5, 8, 1, 3):
+        check_layer(runner, count)
+    captures, schedules, _ = work.look()
+    assert captures == 1 and schedules > 0
+    for count in (2, 7):
+        check_layer(runner, count)
+        assert runner(x=normal(count, 3))["y"].device == "PYTHON"
+    assert work.look() == (0, 0, 0)
+    unlimited = layer(device="PYTHON")
+    for count in (3, 5, 4):
+        check_layer(unlimited, count)
+    assert not unlimited._sizes._plans
+
+
 def test_without_sizes_that_vary(work: Work) -> None:
     runner = layer(dims={})
     for count in (3, 4, 5, 3, 4, 5):
