@@ -25,6 +25,7 @@ SMALL_BLOCK: Final = 128  # rows of fewer lanes share a workgroup up to this
 ROW: Final = 32  # a reduce range from which on lanes share it
 VECTORS: Final = 4  # accesses of a lane in a row, about
 BUSY: Final = 1024  # lanes that keep a multiprocessor busy
+IDLE: Final = 4  # one lane of so many may be idle past the end of a short range
 KEPT: Final = 64  # elements of a row that a lane keeps in registers
 COPIES: Final = 4  # accesses that are written out, so that they are under way together
 FEWEST_STEPS: Final = 64  # of an ordered loop that parts are worth
@@ -222,8 +223,11 @@ def _columns(facts: KernelFacts, plan: Plan, shared: Sequence[UOp]) -> None:
     body = sum(1 for n in facts.order if inner in facts.ranges[n])
     heavy = any(n.op is Op.REDUCE and inner in facts.ranges[n] for n in facts.order)
     fewest = plan.target.cores * BUSY * (4 if heavy else 1)
+    widest = width
     while width > 1 and (count // width < fewest or body * width > MOST_NODES):
         width //= 2
+    if _may_group(facts, inner):
+        width = max(width, _shared_width(plan, inner, count, min(widest, MOST_NODES // body)))
     if width > 1:
         plan.vectorize(inner, width)
     groups, reduced = _groups(facts, plan, inner, count // width)
@@ -239,6 +243,8 @@ def _columns(facts: KernelFacts, plan: Plan, shared: Sequence[UOp]) -> None:
         if r is inner or not is_fixed(r):
             continue
         side = min(BLOCK // used, _power(plan.size(r)))
+        while side > 1 and (-plan.size(r) % side) * IDLE > plan.size(r):
+            side //= 2
         if side > 1:
             plan.thread(r, side)
             used *= side
@@ -271,21 +277,37 @@ def _up(value: int) -> int:
     return 1 << max(0, value - 1).bit_length()
 
 
-def _groups(facts: KernelFacts, plan: Plan, inner: UOp, count: int) -> tuple[int, list[UOp]]:
-    """How many groups of lanes share a reduction, and its ranges; one group where there are outputs enough."""
+def _shared_width(plan: Plan, inner: UOp, count: int, width: int) -> int:
+    """Elements of an access where groups of lanes share a reduction: as many as leave a warp and work for all."""
+    width = _power(width)
+    most = min(GROUPS, plan.target.max_threads // plan.target.warp)
+    while width > 1:
+        fills = plan.size(inner) >= width * plan.target.warp and plan.size(inner) % width == 0
+        if fills and count // width * most >= plan.target.cores * BUSY // 2:
+            break
+        width //= 2
+    return width
+
+
+def _may_group(facts: KernelFacts, inner: UOp) -> bool:
+    """Whether groups of lanes may share the reductions of a kernel."""
     if any(n.op in (Op.CARRY, Op.AFTER) for n in facts.order) or _strides_of_one(facts, facts.accesses, inner) == 0:
-        return 1, []
-    ranges: dict[UOp, None] = {}
+        return False
     for reduce in facts.reduces:
         longest = max(reduce.src[1:], key=size_bound)
         inside = any(n.op is Op.REDUCE for n in reduce.src[0].toposort())
         if inner not in facts.ranges[reduce] or inside or longest.arg.kind is not AxisKind.REDUCE:
-            return 1, []
+            return False
         if adds_in_order(reduce.arg.op, reduce.dtype):
-            return 1, []
-        ranges[longest] = None
-    if not ranges or plan.blocks(inner) < 32:
+            return False
+    return bool(facts.reduces)
+
+
+def _groups(facts: KernelFacts, plan: Plan, inner: UOp, count: int) -> tuple[int, list[UOp]]:
+    """How many groups of lanes share a reduction, and its ranges; one group where there are outputs enough."""
+    if not _may_group(facts, inner) or plan.blocks(inner) < 32:
         return 1, []
+    ranges = dict.fromkeys([max(reduce.src[1:], key=size_bound) for reduce in facts.reduces])
     shortest = min(size_bound(r) for r in ranges)
     groups = 1
     most = min(GROUPS, plan.target.max_threads // plan.target.warp)

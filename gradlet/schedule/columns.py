@@ -7,7 +7,7 @@ the chunks give every core a part of the sum. The order of the additions is fixe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Final
 
@@ -25,6 +25,11 @@ MIN_ROWS: Final = 256
 CHUNKS: Final = 16
 # Narrower results are no column sums worth a pass of their own.
 MIN_COLUMNS: Final = 32
+# Rows of a chunk on a GPU, at least, and columns of its workgroups: a warp of lanes with 16 bytes of 16 bits each.
+GPU_ROWS: Final = 64
+GPU_COLUMNS: Final = 256
+# Workgroups for a multiprocessor.
+GPU_SHARE: Final = 2
 
 
 def cut_column_sums(root: UOp, target_of: Callable[[str], Target], default_device: str) -> UOp:
@@ -38,11 +43,17 @@ def cut_column_sums(root: UOp, target_of: Callable[[str], Target], default_devic
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         same = mk(node.op, node.dtype, src, node.arg)
-        if not _is_column_sum(same) or not _pays(same, target_of(devices.get(node, default_device))):
+        target = target_of(devices.get(node, default_device))
+        if not _is_column_sum(same) or not _pays(same, target):
             return None
-        return cut(same)
+        return cut(same) if target.warp <= 1 else cut_for_lanes(same, target)
 
     return rebuild(root, change, REDUCES, order)
+
+
+def is_for_lanes(node: UOp, target: Target) -> bool:
+    """Whether a sum along columns will be cut in chunks for the workgroups of a GPU."""
+    return target.warp > 1 and not node.arg.limited and _is_column_sum(node) and _pays(node, target)
 
 
 def _pays(node: UOp, target: Target) -> bool:
@@ -60,6 +71,28 @@ def _is_column_sum(node: UOp) -> bool:
     if prod(source.shape[: len(axes)]) < MIN_ROWS or prod(node.shape) < MIN_COLUMNS:
         return False
     return source.op is not Op.MUL or all(prod(root_of(f).shape) * 2 > prod(source.shape) for f in source.src)
+
+
+def cut_for_lanes(node: UOp, target: Target) -> UOp:
+    """One column sum as partial sums and their sum, so many that all multiprocessors have some."""
+    source, axes = node.src[0], node.arg.axes
+    rows = prod(source.shape[: len(axes)])
+    wanted = max(CHUNKS, GPU_SHARE * target.cores // -(-prod(node.shape) // GPU_COLUMNS))
+    wanted = min(wanted, rows // GPU_ROWS)
+    chunks = max((n for n in _whole_parts(source.shape[: len(axes)]) if n <= wanted), default=1)
+    if node.arg.limited or chunks <= CHUNKS // 2:
+        return cut(node)
+    parts = reshape(source, (chunks, rows // chunks, *source.shape[len(axes) :]))
+    partial = mk(Op.REDUCE_AXES, node.dtype, (parts,), ReduceAxesArg(Op.ADD, (1,)))
+    return mk(Op.REDUCE_AXES, node.dtype, (partial,), ReduceAxesArg(Op.ADD, (0,)))
+
+
+def _whole_parts(sizes: Sequence[int]) -> Iterator[int]:
+    """How many parts axes have where a part is whole axes and a part of one: such sums share their loops."""
+    outer = 1
+    for size in sizes:
+        yield from (outer * n for n in range(1, size + 1) if size % n == 0)
+        outer *= size
 
 
 def cut(node: UOp) -> UOp:

@@ -11,6 +11,7 @@ from gradlet.graph.node import UOp
 from gradlet.ops.op import MOVEMENT, SCALAR_LEAVES, Op
 from gradlet.schedule.alignment import aligned_atoms
 from gradlet.schedule.cells import MAX_EVALUATIONS, MAX_OPERANDS, MAX_STEPS, NOTHING, Atoms, Cell, ViewNames, view_of
+from gradlet.schedule.moves import root_of
 from gradlet.schedule.reasons import Reason
 from gradlet.schedule.steps import Steps
 from gradlet.target.target import Target
@@ -32,6 +33,7 @@ SCATTERED: Final = 2
 # Windows of a pooling have at most so many places along a row.
 PLACES: Final = 4
 # Bytes of a result that may be written in any order.
+SPREAD: Final = 4  # times that a copy has each element, from which on lanes had better read what they copy
 SMALL_RESULT: Final = 1 << 14
 
 
@@ -215,6 +217,8 @@ class Pricer:
             copies = [c for c in large if self.is_turned(c)]
             if copies and not all(self._is_read_in_order(cells, makers, c.lane) for c in copies):
                 return Reason.TURNED
+        if self.target.warp > 1 and any(_is_spread(c, makers) for c in large):
+            return Reason.SPREAD
         if long and len(large) > 1 and _are_pooled(large):  # lanes along an image's rows
             return Reason.TRANSPOSED
         contractions = [c for c in cells if c.contraction]
@@ -412,14 +416,17 @@ class Pricer:
         fraction = CONTRACTION_FRACTION if tiled else PLAIN_FRACTION
         compute = work * fraction * PICO // self.target.flops_per_second
         moved = traffic * SCATTERED if scattered and self.target.warp > 1 else traffic
-        price = self.launch + self.time(compute, moved, self._busy(width, outer, reads, reduces))
+        price = self.launch + self.time(compute, moved, self._busy(width, outer, reads, reduces, chain))
         return Verdict(price, outer, chain, compute, traffic, reads, contraction, width)
 
-    def _busy(self, width: int, outer: Atoms, reads: Mapping[object, tuple[int, Atoms]], reduces: bool) -> int:
+    def _busy(
+        self, width: int, outer: Atoms, reads: Mapping[object, tuple[int, Atoms]], reduces: bool, chain: Sequence[Atoms]
+    ) -> int:
         """How many cores such a kernel keeps busy, if there were enough of them.
 
         Lanes of a GPU share a reduction along memory. Of one across it every lane of a warp has a result of its own,
-        and anything else is computed by as many lanes as there are results.
+        which groups of warps share unless it is used again for all that was reduced, and anything else is computed by
+        as many lanes as there are results.
         """
         target = self.target
         if target.warp <= 1:
@@ -428,7 +435,9 @@ class Pricer:
             return -(-width // target.max_threads)
         largest = max(reads, key=lambda source: reads[source][0], default=None)
         across = isinstance(largest, UOp) and self.lane_of(largest) in outer
-        return -(-width // target.warp) if across else width
+        if not across:
+            return width
+        return -(-width // (target.max_threads if chain else target.warp))
 
     def time(self, compute: int, traffic: int, width: int) -> int:
         """Picoseconds of a kernel without its launch.
@@ -483,6 +492,14 @@ def are_transposed(large: Sequence[Cell]) -> bool:
     return any(
         a != b and a in other and b in one for i, (a, one) in enumerate(kinds) for b, other in kinds[i + 1 :]
     )  # fmt: skip
+
+
+def _is_spread(cell: Cell, makers: Mapping[UOp, Cell]) -> bool:
+    """Whether a result is a copy that has each element of a value of the same kernel several times."""
+    if cell.root.op is not Op.CONTIGUOUS or len(cell.members) > 1:
+        return False
+    maker = makers.get(root_of(cell.root.src[0]))
+    return maker is not None and cell.out_points >= SPREAD * maker.out_points
 
 
 def _are_pooled(large: Sequence[Cell]) -> bool:

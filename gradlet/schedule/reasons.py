@@ -20,6 +20,7 @@ class Reason(Enum):
     CUT_REDUCTION = "illegal: a long reduction was cut in parts so that all cores work"
     TRANSPOSED = "illegal: results lie in memory along different loops, so one of them would be written in strides"
     TURNED = "illegal: a reduction of what is copied to another order would read it in strides"
+    SPREAD = "illegal: a copy with every element several times would compute each of them as often"
     TWO_CONTRACTIONS = "illegal: two contractions in one kernel"
     CONTRACTION_AND_REDUCTION = "illegal: a contraction and another reduction in one kernel"
     CONTRACTION_LOOPS = "illegal: values of other loops than the contraction's results are stored"

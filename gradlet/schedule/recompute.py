@@ -79,7 +79,7 @@ def closure(search: Search, kernel: Kernel, chosen: Sequence[Cell]) -> list[Cell
             below = maker.get(read.source)
             if below is None or below.number in kept or below.number in found or below.reduce is not None:
                 continue
-            if not is_free(search, below):
+            if below.number not in search.copied and not is_free(search, below):
                 return None
             found[below.number] = below
             pending.append(below)

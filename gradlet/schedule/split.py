@@ -8,6 +8,7 @@ from math import prod
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import Op, PadArg, ReduceAxesArg, ShapeArg
 from gradlet.schedule.clean import HAS_REDUCES, REDUCES, find_devices, rebuild
+from gradlet.schedule.columns import is_for_lanes
 from gradlet.schedule.moves import reshape
 from gradlet.target.target import Target
 
@@ -31,7 +32,8 @@ def split_reductions(root: UOp, target_of: Callable[[str], Target], default_devi
         if node not in large:
             return None
         same = mk(node.op, node.dtype, src, node.arg)
-        return split(same, target_of(devices.get(node, default_device)).cores)
+        target = target_of(devices.get(node, default_device))
+        return None if is_for_lanes(same, target) else split(same, target.cores)
 
     return rebuild(root, change, REDUCES, order)
 

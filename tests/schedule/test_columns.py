@@ -8,8 +8,8 @@ import pytest
 from gradlet.graph.evaluate import evaluate
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import Op
-from gradlet.schedule.columns import CHUNKS, cut, cut_column_sums
-from gradlet.target.target import NVPTX
+from gradlet.schedule.columns import CHUNKS, GPU_COLUMNS, GPU_ROWS, cut, cut_column_sums
+from gradlet.target.target import NVPTX, SM_90
 from tests.schedule.helpers import (
     contents,
     contiguous,
@@ -92,3 +92,29 @@ def test_every_chunk_count_is_within_bounds() -> None:
         if len(made) == 2:
             chunks, rest, _ = made[0]
             assert chunks * rest == rows and CHUNKS <= chunks <= 4 * CHUNKS and rest >= CHUNKS
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((64, 56, 56, 64), (0, 1, 2)), ((64, 7, 7, 2048), (0, 1, 2)), ((200704, 48), (0,)), ((48, 9, 13, 160), (0, 1, 2))],
+)
+def test_a_gpu_has_chunks_for_all_multiprocessors_that_are_whole_axes(
+    shape: tuple[int, ...], axes: tuple[int, ...]
+) -> None:
+    node = total(tensor(*shape), *axes)
+    new = cut_column_sums(node, lambda _: SM_90, "CPU")
+    (chunks, rows, columns), (again, _) = sums(new)
+    assert again == chunks and chunks * rows == np.prod(shape[:-1]) and rows >= GPU_ROWS
+    blocks = chunks * -(-columns // GPU_COLUMNS)
+    assert blocks >= min(SM_90.cores, np.prod(shape[:-1]) // (2 * GPU_ROWS))
+    whole = np.cumprod(shape[:-1])
+    assert any(chunks % n == 0 and (m % chunks) == 0 for n, m in zip((1, *whole), whole, strict=False))
+
+
+def test_chunks_for_lanes_add_up_to_the_same() -> None:
+    node = total(tensor(40, 6, 8, 33), 0, 1, 2)
+    new = cut_column_sums(node, lambda _: SM_90, "CPU")
+    assert len(sums(new)) == 2
+    buffers = contents([node])
+    (have,), (want,) = evaluate([new], buffers), evaluate([node], buffers)
+    np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-3)

@@ -72,3 +72,23 @@ def test_training_step_with_gelu(rows: int) -> None:
     theirs = [torch.tensor(a, requires_grad=True) for a in arrays]
     for a, b in zip(found, torch.autograd.grad(loss(*theirs), theirs), strict=True):
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_computed_again_may_be_made_of_what_is_computed_again() -> None:
+    """A norm in training: everything between its passes is made of the image and numbers for each channel."""
+    image = Tensor.empty(64, 28, 28, 256, dtype="bfloat16", device="NULL:sm_90")
+    gradient = Tensor.empty(*image.shape, dtype="bfloat16", device="NULL:sm_90")
+    scale, shift = Tensor.empty(256, device="NULL:sm_90"), Tensor.empty(256, device="NULL:sm_90")
+    x = (image * 2).contiguous().cast("float32")
+    mean = x.mean((0, 1, 2))
+    centred = x - mean
+    factor = (centred.square().mean((0, 1, 2)) + 1e-5).rsqrt()
+    result = (centred * factor * scale + shift).cast("bfloat16")
+    slope = (gradient * result).cast("float32")
+    found = [
+        (slope * centred).sum((0, 1, 2)),
+        slope.sum((0, 1, 2)),
+        (slope * scale - centred * factor).cast("bfloat16"),
+    ]
+    one = 2 * image.numel()
+    assert written(result, *found) <= 3.2 * one
