@@ -153,8 +153,11 @@ def _joined(
     """The ranges of each axis with their steps in memory."""
     windows: list[set[UOp]] = []
     same: dict[int, set[UOp]] = {}
+    # A guard of ranges of one group ends an axis of their own: a sum that is longer than a row is none of the next row.
+    ended = {r for b in bounds if len({group(r) for r in b.terms}) == 1 and len(b.terms) > 1 for r in b.terms}
     for r, step in terms.items():
-        same.setdefault(step, set()).add(r)
+        if r not in ended:
+            same.setdefault(step, set()).add(r)
     # What one guard compares, and what steps alike, is one coordinate.
     for together in [*[set(b.terms) for b in bounds if len({group(r) for r in b.terms}) > 1],
                      *[found for found in same.values() if len(found) > 1]]:  # fmt: skip

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op, adds_in_order
-from gradlet.ops.opt import OptKind, TensorizeDetail
-from gradlet.optimize.analysis import KernelFacts, range_size
+from gradlet.ops.opt import Opt, OptKind, TensorizeDetail
+from gradlet.optimize.analysis import KernelFacts, make_range, range_size
 from gradlet.optimize.blocks import Opts, Product, columns_of, load_of
 from gradlet.target.target import Target
 
@@ -146,23 +146,32 @@ def place_image(facts: KernelFacts, found: Image, target: Target, rows: int, col
     high = rows // PIXELS
     # Of what is not beside each other in a row, what fills blocks best.
     second = min(sizes[1:], key=lambda s: (-(-s[1] // high) * high / s[1], -s[1]))
-    # Lanes are numbered in the order of ranges: warps come first.
+    warps = opts.split(OptKind.SPLIT, second[0], high, second[1])
+    halves = opts.split(OptKind.SPLIT, warps, 2, high)
+    lanes = opts.split(OptKind.SPLIT, sizes[0][0], PIXELS, sizes[0][1])
+    # Lanes are numbered in the order of ranges, and warps come first: so a range that lanes have all of goes last.
+    numbers = sorted([*[r.arg.number for r in facts.loops], *range(facts.next_number(), opts.next)])
+    order = {number: number for number in numbers}
+    if lanes == sizes[0][0]:
+        opts.opts.append(Opt(OptKind.REORDER, lanes, len(numbers) - 1))
+        order = dict(zip([*[number for number in numbers if number != lanes], lanes], numbers, strict=True))
     for number, size in sorted(sizes, key=lambda s: s[0] != second[0]):
         if number == sizes[0][0]:
-            lanes = opts.split(OptKind.SPLIT, number, PIXELS, size)
-            opts.split(OptKind.THREAD, lanes, PIXELS, PIXELS)
+            opts.split(OptKind.THREAD, order[lanes], PIXELS, PIXELS)
         elif number == second[0]:
-            warps = opts.split(OptKind.SPLIT, number, high, size)
-            halves = opts.split(OptKind.SPLIT, warps, 2, high)
-            opts.split(OptKind.THREAD, warps, high // 2, high // 2)
-            opts.split(OptKind.UNROLL, halves, 2, 2)
+            opts.split(OptKind.THREAD, order[warps], high // 2, high // 2)
+            opts.split(OptKind.UNROLL, order[halves], 2, 2)
         if number not in (second[0], sizes[0][0]) or size > (PIXELS if number == sizes[0][0] else high):
-            opts.add(OptKind.PARALLEL, number)
-    groups, pair, _ = columns_of(opts, found.columns, range_size(found.columns) or 0, columns)
+            opts.add(OptKind.PARALLEL, order[number])
+    channels, across = (
+        make_range(r.src[0], order[int(r.arg.number)], r.arg.kind) for r in (found.channels, found.columns)
+    )
+    groups, pair, _ = columns_of(opts, across, range_size(across) or 0, columns)
     step = 128 // found.image.dtype.itemsize
-    inner = opts.split(OptKind.SPLIT, int(found.channels.arg.number), step, range_size(found.channels) or 0)
-    # The copies of a step are made in the innermost loop of the sum.
-    outer = max(int(r.arg.number) for r in found.reduce.src[1:])
+    inner = opts.split(OptKind.SPLIT, int(channels.arg.number), step, range_size(channels) or 0)
+    # The copies of a step are made in the innermost loop of the sum: that of the taps where a step has all channels.
+    walked = [r for r in found.reduce.src[1:] if r is not found.channels or (range_size(r) or 0) > step]
+    outer = max(order[int(r.arg.number)] for r in walked)
     product = Product(found.reduce, found.channels, found.image, found.pixels[0], found.weights, found.columns)
     tiles = [o.axis for o in opts.opts if o.kind is OptKind.PARALLEL]
-    return Placed(opts, product, outer, inner, TensorizeDetail(warps, halves, groups, pair, 1), tiles)
+    return Placed(opts, product, outer, inner, TensorizeDetail(order[warps], order[halves], groups, pair, 1), tiles)

@@ -31,12 +31,14 @@ from gradlet.schedule.online import go_online
 from gradlet.schedule.order import execution_order
 from gradlet.schedule.packed import pack_products
 from gradlet.schedule.pick import pick_selected
+from gradlet.schedule.pixelrows import keep_pixels_as_rows
 from gradlet.schedule.pull import pull_sums
 from gradlet.schedule.scan import split_scans
 from gradlet.schedule.sizes import needed_sizes, values_only
 from gradlet.schedule.split import split_reductions
 from gradlet.schedule.steps import Steps
 from gradlet.schedule.widen import convert_before_repeating, convert_once
+from gradlet.schedule.windowplaces import ask_windows
 from gradlet.target.target import Target
 
 if TYPE_CHECKING:
@@ -85,6 +87,14 @@ def _pull_sums(node: UOp, context: Context) -> UOp:
 
 def _pick_selected(node: UOp, context: Context) -> UOp:
     return pick_selected(node)
+
+
+def _ask_windows(node: UOp, context: Context) -> UOp:
+    return ask_windows(node, context.target_of, context.default_device)
+
+
+def _keep_pixels_as_rows(node: UOp, context: Context) -> UOp:
+    return keep_pixels_as_rows(node, context.target_of, context.default_device)
 
 
 def _go_online(node: UOp, context: Context) -> UOp:
@@ -280,6 +290,10 @@ PIPELINE: Final = Pipeline(
              doc="the gradient of a convolution is a convolution, not products that are scattered"),
         Pass("pick selected elements", _pick_selected, T, T,
              doc="a sum that selects by number reads one element, or adds to one"),
+        Pass("ask windows", _ask_windows, T, T,
+             doc="on a GPU elements ask the windows that they lie in what is added to them; nothing is scattered"),
+        Pass("keep pixels as rows", _keep_pixels_as_rows, T, T,
+             doc="images that matrix units convolve, and what is computed from them, have their channels last"),
         Pass("online reductions", _go_online, T, T,
              doc="long reductions that need one another read memory once: blocks on their own, then combined"),
         Pass("split long reductions", _split_reductions, T, T,

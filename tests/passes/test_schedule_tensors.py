@@ -10,6 +10,7 @@ from gradlet.graph.text import from_text, to_text
 from gradlet.ops.op import KernelArg, Op
 from gradlet.schedule.context import Context
 from gradlet.schedule.pipeline import PIPELINE, make_schedule
+from gradlet.target.target import SM_90
 from tests.schedule.helpers import target_of
 
 # Buffers that reach lowering have large numbers: scheduling makes new ones, counted from 1.
@@ -195,6 +196,164 @@ CASES: dict[str, list[tuple[str, str]]] = {
 %17 = MUL float32 (%2, %16)
 %18 = REDUCE_AXES float32 (%17) [op=ADD, axes=(1,)]
 %19 = SINK void (%18) [name='schedule', opts=None]
+""",
+        ),
+    ],
+    "ask windows": [
+        (
+            """
+%0 = BUFFER int32 [number=0, size=4096, device='NULL:sm_90']
+%1 = SHRINK int32 (%0) [bounds=((0, 1),)]
+%2 = RESHAPE int32 (%1) [shape=()]
+%3 = CAST float32 (%2)
+%4 = RESHAPE float32 (%3) [shape=(1, 1, 1)]
+%5 = EXPAND float32 (%4) [shape=(2, 1, 25)]
+%6 = BUFFER float32 [number=1, size=50, device='NULL:sm_90']
+%7 = RESHAPE float32 (%6) [shape=(2, 1, 5, 5, 1, 1)]
+%8 = EXPAND float32 (%7) [shape=(2, 1, 5, 5, 3, 3)]
+%9 = WINDOW float32 (%8) [axis=2, window_axis=4, stride=2, dilation=1, size=2]
+%10 = WINDOW float32 (%9) [axis=3, window_axis=5, stride=2, dilation=1, size=2]
+%11 = DETACH float32 (%10)
+%12 = REDUCE_AXES float32 (%11) [op=MAX, axes=(4, 5)]
+%13 = RESHAPE float32 (%12) [shape=(2, 1, 2, 2, 1, 1)]
+%14 = EXPAND float32 (%13) [shape=(2, 1, 2, 2, 3, 3)]
+%15 = CMPEQ bool (%11, %14)
+%16 = CMPNE bool (%11, %11)
+%17 = OR bool (%15, %16)
+%18 = SHRINK int32 (%0) [bounds=((0, 25),)]
+%19 = RESHAPE int32 (%18) [shape=(5, 5, 1, 1)]
+%20 = EXPAND int32 (%19) [shape=(5, 5, 3, 3)]
+%21 = WINDOW int32 (%20) [axis=0, window_axis=2, stride=2, dilation=1, size=2]
+%22 = WINDOW int32 (%21) [axis=1, window_axis=3, stride=2, dilation=1, size=2]
+%23 = RESHAPE int32 (%22) [shape=(1, 1, 2, 2, 3, 3)]
+%24 = EXPAND int32 (%23) [shape=(2, 1, 2, 2, 3, 3)]
+%25 = CONST int32 [2147483647]
+%26 = WHERE int32 (%17, %24, %25)
+%27 = REDUCE_AXES int32 (%26) [op=MIN, axes=(4, 5)]
+%28 = RESHAPE int32 (%27) [shape=(2, 1, 4)]
+%29 = BUFFER float32 [number=2, size=8, device='NULL:sm_90']
+%30 = RESHAPE float32 (%29) [shape=(2, 1, 4)]
+%31 = SCATTER float32 (%5, %28, %30) [op=ADD, batch=2]
+%32 = RESHAPE float32 (%31) [shape=(2, 1, 5, 5)]
+%33 = SINK void (%32) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER int32 [number=0, size=4096, device='NULL:sm_90']
+%1 = SHRINK int32 (%0) [bounds=((0, 1),)]
+%2 = RESHAPE int32 (%1) [shape=()]
+%3 = CAST float32 (%2)
+%4 = RESHAPE float32 (%3) [shape=(1, 1, 1)]
+%5 = EXPAND float32 (%4) [shape=(2, 1, 25)]
+%6 = BUFFER float32 [number=1, size=50, device='NULL:sm_90']
+%7 = RESHAPE float32 (%6) [shape=(2, 1, 5, 5, 1, 1)]
+%8 = EXPAND float32 (%7) [shape=(2, 1, 5, 5, 3, 3)]
+%9 = WINDOW float32 (%8) [axis=2, window_axis=4, stride=2, dilation=1, size=2]
+%10 = WINDOW float32 (%9) [axis=3, window_axis=5, stride=2, dilation=1, size=2]
+%11 = DETACH float32 (%10)
+%12 = REDUCE_AXES float32 (%11) [op=MAX, axes=(4, 5)]
+%13 = RESHAPE float32 (%12) [shape=(2, 1, 2, 2, 1, 1)]
+%14 = EXPAND float32 (%13) [shape=(2, 1, 2, 2, 3, 3)]
+%15 = CMPEQ bool (%11, %14)
+%16 = CMPNE bool (%11, %11)
+%17 = OR bool (%15, %16)
+%18 = SHRINK int32 (%0) [bounds=((0, 25),)]
+%19 = RESHAPE int32 (%18) [shape=(5, 5, 1, 1)]
+%20 = EXPAND int32 (%19) [shape=(5, 5, 3, 3)]
+%21 = WINDOW int32 (%20) [axis=0, window_axis=2, stride=2, dilation=1, size=2]
+%22 = WINDOW int32 (%21) [axis=1, window_axis=3, stride=2, dilation=1, size=2]
+%23 = RESHAPE int32 (%22) [shape=(1, 1, 2, 2, 3, 3)]
+%24 = EXPAND int32 (%23) [shape=(2, 1, 2, 2, 3, 3)]
+%25 = CONST int32 [2147483647]
+%26 = WHERE int32 (%17, %24, %25)
+%27 = REDUCE_AXES int32 (%26) [op=MIN, axes=(4, 5)]
+%28 = RESHAPE int32 (%27) [shape=(2, 1, 2, 2, 1, 1)]
+%29 = EXPAND int32 (%28) [shape=(2, 1, 2, 2, 3, 3)]
+%30 = CMPEQ bool (%29, %24)
+%31 = CONST int32 [25]
+%32 = CMPLT bool (%27, %31)
+%33 = BUFFER float32 [number=2, size=8, device='NULL:sm_90']
+%34 = RESHAPE float32 (%33) [shape=(2, 1, 4)]
+%35 = RESHAPE float32 (%34) [shape=(2, 1, 2, 2)]
+%36 = CONST float32 [0.0]
+%37 = WHERE float32 (%32, %35, %36)
+%38 = RESHAPE float32 (%37) [shape=(2, 1, 2, 2, 1, 1)]
+%39 = EXPAND float32 (%38) [shape=(2, 1, 2, 2, 3, 3)]
+%40 = WHERE float32 (%30, %39, %36)
+%41 = UNWINDOW float32 (%40) [axis=3, window_axis=5, stride=2, dilation=1, size=5]
+%42 = UNWINDOW float32 (%41) [axis=2, window_axis=4, stride=2, dilation=1, size=5]
+%43 = REDUCE_AXES float32 (%42) [op=ADD, axes=(4, 5)]
+%44 = RESHAPE float32 (%43) [shape=(2, 1, 25)]
+%45 = ADD float32 (%5, %44)
+%46 = RESHAPE float32 (%45) [shape=(2, 1, 5, 5)]
+%47 = SINK void (%46) [name='schedule', opts=None]
+""",
+        ),
+    ],
+    "keep pixels as rows": [
+        (
+            """
+%0 = BUFFER bfloat16 [number=1, size=131072, device='NULL:sm_90']
+%1 = RESHAPE bfloat16 (%0) [shape=(8, 64, 16, 16)]
+%2 = CAST float32 (%1)
+%3 = PAD float32 (%2) [pads=((0, 0), (0, 0), (1, 1), (1, 1))]
+%4 = RESHAPE float32 (%3) [shape=(8, 64, 18, 18, 1, 1)]
+%5 = EXPAND float32 (%4) [shape=(8, 64, 18, 18, 3, 3)]
+%6 = WINDOW float32 (%5) [axis=2, window_axis=4, stride=1, dilation=1, size=16]
+%7 = WINDOW float32 (%6) [axis=3, window_axis=5, stride=1, dilation=1, size=16]
+%8 = PERMUTE float32 (%7) [axes=(0, 1, 4, 5, 2, 3)]
+%9 = RESHAPE float32 (%8) [shape=(8, 1, 1, 64, 3, 3, 16, 16)]
+%10 = EXPAND float32 (%9) [shape=(8, 1, 64, 64, 3, 3, 16, 16)]
+%11 = BUFFER bfloat16 [number=2, size=36864, device='NULL:sm_90']
+%12 = RESHAPE bfloat16 (%11) [shape=(64, 64, 3, 3)]
+%13 = CAST float32 (%12)
+%14 = RESHAPE float32 (%13) [shape=(1, 1, 64, 64, 3, 3, 1, 1)]
+%15 = EXPAND float32 (%14) [shape=(8, 1, 64, 64, 3, 3, 16, 16)]
+%16 = MUL float32 (%10, %15)
+%17 = REDUCE_AXES float32 (%16) [op=ADD, axes=(3, 4, 5)]
+%18 = RESHAPE float32 (%17) [shape=(8, 64, 16, 16)]
+%19 = CAST bfloat16 (%18)
+%20 = CONST bfloat16 [0.0]
+%21 = CMPLT bool (%19, %20)
+%22 = CMPEQ bool (%19, %20)
+%23 = OR bool (%21, %22)
+%24 = WHERE bfloat16 (%23, %20, %19)
+%25 = SINK void (%24) [name='schedule', opts=None]
+""",
+            """
+%0 = BUFFER bfloat16 [number=1, size=131072, device='NULL:sm_90']
+%1 = RESHAPE bfloat16 (%0) [shape=(8, 64, 16, 16)]
+%2 = PAD bfloat16 (%1) [pads=((0, 0), (0, 0), (1, 1), (1, 1))]
+%3 = RESHAPE bfloat16 (%2) [shape=(8, 64, 18, 18, 1, 1)]
+%4 = EXPAND bfloat16 (%3) [shape=(8, 64, 18, 18, 3, 3)]
+%5 = WINDOW bfloat16 (%4) [axis=2, window_axis=4, stride=1, dilation=1, size=16]
+%6 = WINDOW bfloat16 (%5) [axis=3, window_axis=5, stride=1, dilation=1, size=16]
+%7 = PERMUTE bfloat16 (%6) [axes=(0, 1, 4, 5, 2, 3)]
+%8 = RESHAPE bfloat16 (%7) [shape=(8, 1, 1, 64, 3, 3, 16, 16)]
+%9 = EXPAND bfloat16 (%8) [shape=(8, 1, 64, 64, 3, 3, 16, 16)]
+%10 = PERMUTE bfloat16 (%9) [axes=(0, 1, 6, 7, 2, 4, 5, 3)]
+%11 = CAST float32 (%10)
+%12 = BUFFER bfloat16 [number=2, size=36864, device='NULL:sm_90']
+%13 = RESHAPE bfloat16 (%12) [shape=(64, 64, 3, 3)]
+%14 = RESHAPE bfloat16 (%13) [shape=(1, 1, 64, 64, 3, 3, 1, 1)]
+%15 = EXPAND bfloat16 (%14) [shape=(8, 1, 64, 64, 3, 3, 16, 16)]
+%16 = SHRINK bfloat16 (%15) [bounds=((0, 1), (0, 1), (0, 64), (0, 64), (0, 3), (0, 3), (0, 1), (0, 1))]
+%17 = PERMUTE bfloat16 (%16) [axes=(0, 1, 6, 7, 2, 4, 5, 3)]
+%18 = CONTIGUOUS bfloat16 (%17)
+%19 = PERMUTE bfloat16 (%18) [axes=(0, 1, 4, 7, 5, 6, 2, 3)]
+%20 = EXPAND bfloat16 (%19) [shape=(8, 1, 64, 64, 3, 3, 16, 16)]
+%21 = PERMUTE bfloat16 (%20) [axes=(0, 1, 6, 7, 2, 4, 5, 3)]
+%22 = CAST float32 (%21)
+%23 = MUL float32 (%11, %22)
+%24 = REDUCE_AXES float32 (%23) [op=ADD, axes=(5, 6, 7)]
+%25 = RESHAPE float32 (%24) [shape=(8, 16, 16, 64)]
+%26 = CAST bfloat16 (%25)
+%27 = CONST bfloat16 [0.0]
+%28 = CMPLT bool (%26, %27)
+%29 = CMPEQ bool (%26, %27)
+%30 = OR bool (%28, %29)
+%31 = WHERE bfloat16 (%30, %27, %26)
+%32 = PERMUTE bfloat16 (%31) [axes=(0, 3, 1, 2)]
+%33 = SINK void (%32) [name='schedule', opts=None]
 """,
         ),
     ],
@@ -788,7 +947,7 @@ DECISIONS = ("decide kernels", "order kernels", "reuse memory")
 
 
 def context_of(node: UOp) -> Context:
-    return Context(list(node.src), len(node.src), 0, target_of, "CPU")
+    return Context(list(node.src), len(node.src), 0, lambda d: SM_90 if d == "NULL:sm_90" else target_of(d), "CPU")
 
 
 @pytest.mark.parametrize(("name", "number"), [(name, i) for name, cases in CASES.items() for i in range(len(cases))])

@@ -140,6 +140,7 @@ CONVOLUTIONS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "3 x 3, odd": (_channels_last(padding=1), [(3, 12, 12, 72), (64, 3, 3, 72)]),
     "strided": (_channels_last(padding=1, stride=2), [(2, 17, 17, 96), (72, 3, 3, 96)]),
     "of single pixels": (_channels_last(), [(2, 9, 9, 128), (64, 1, 1, 128)]),
+    "narrower than a box": (_channels_last(padding=1), [(17, 7, 7, 64), (64, 3, 3, 64)]),
 }
 PRODUCTS = {**TENSOR, **CONVOLUTIONS, "few rows": (_narrow(lambda a, b: a @ b), [(24, 136), (136, 200)])}
 SLOW: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
@@ -208,6 +209,36 @@ def test_parts_add_up_to_the_product() -> None:
         target=eager,
         tolerance=1e-4,
     )
+
+
+def _trained(stride: int, pooled: bool = False) -> Callable[..., Any]:
+    """The gradients of all weights of a block with norms: windows, single pixels, a shortcut."""
+
+    def normed(x: Any, w: Any) -> Any:
+        y = x.conv2d(w, padding=w.shape[-1] // 2, stride=stride)
+        y = y.cast(dtypes.float32)
+        mean = y.mean((0, 2, 3))
+        deviation = (y - mean.reshape(1, -1, 1, 1)).square().mean((0, 2, 3)) + 1e-5
+        scale = Tensor.ones(w.shape[0], device=w.device)
+        return y.batchnorm(scale, scale * 0.5, mean, deviation.rsqrt()).cast(x.dtype)
+
+    def gradients(x: Any, first: Any, short: Any, second: Any) -> Any:
+        weights = (first, short, second)
+        y = (normed(x, first) + normed(x, short)).relu()
+        if pooled:
+            y = y.max_pool2d((3, 3), stride=2, padding=1)
+        z = y.conv2d(second)
+        found = (z.cast(dtypes.float32).square() * 0.5).sum().gradient(x, *weights)
+        return Tensor.cat(*[g.cast(dtypes.float32).reshape(-1) / g.cast(dtypes.float32).abs().max() for g in found])
+
+    return _narrow(gradients)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("side", "stride", "pooled"), [(8, 1, False), (9, 2, False), (10, 1, True)])
+def test_convolutions_in_training(side: int, stride: int, pooled: bool) -> None:
+    shapes = [(6, 64, side, side), (64, 64, 3, 3), (64, 64, 1, 1), (96, 64, 1, 1)]
+    same(_trained(stride, pooled), *[numbers(*shape) for shape in shapes], tolerance=3e-2)
 
 
 @pytest.mark.slow
