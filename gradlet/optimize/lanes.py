@@ -235,8 +235,8 @@ def _columns(facts: KernelFacts, plan: Plan, shared: Sequence[UOp]) -> None:
     used = min(lanes, _up(plan.blocks(inner)))
     if groups > 1:
         used = lanes
-    if used > 1:
-        plan.thread(inner, used)
+    nearest = plan.thread(inner, used) if used > 1 else None
+    beside = False
     for r in reversed(shared):
         if groups > 1 or used * 2 > BLOCK:
             break
@@ -248,6 +248,7 @@ def _columns(facts: KernelFacts, plan: Plan, shared: Sequence[UOp]) -> None:
         if side > 1:
             plan.thread(r, side)
             used *= side
+            beside = True
     for r in reduced:
         plan.thread(r, groups)
         copies = min(COPIES, _power(plan.blocks(r)))
@@ -259,6 +260,10 @@ def _columns(facts: KernelFacts, plan: Plan, shared: Sequence[UOp]) -> None:
     for r in shared:
         if plan.blocks(r) > 1 or not is_fixed(r):
             plan.parallel(r)
+    if nearest is not None and beside:
+        # Lanes are numbered in the order of ranges: neighbours are those along memory.
+        outside = sum(opt.kind in (OptKind.PARALLEL, OptKind.THREAD) for opt in plan.opts)
+        plan.opts.append(Opt(OptKind.REORDER, nearest, outside - 1))
 
 
 def _beside(facts: KernelFacts, plan: Plan, shared: Sequence[UOp], inner: UOp) -> list[UOp]:

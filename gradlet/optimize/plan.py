@@ -274,14 +274,15 @@ class Plan:
         self.widths[loop] = lanes
         self._blocks[loop] = -(-size // width)
 
-    def thread(self, loop: UOp, lanes: int) -> None:
-        """Lanes of a workgroup along a range."""
+    def thread(self, loop: UOp, lanes: int) -> int:
+        """Lanes of a workgroup along a range; returns the number of their range."""
         size = self.blocks(loop)
         tail = Tail.EXACT if size % lanes == 0 and is_fixed(loop) else Tail.MASK
-        self._split(OptKind.THREAD, self.number(loop), size, lanes, tail, is_fixed(loop))
+        number = self._split(OptKind.THREAD, self.number(loop), size, lanes, tail, is_fixed(loop))
         if tail is not Tail.EXACT:
             self.masked.add(loop)
         self._blocks[loop] = -(-size // lanes)
+        return number
 
     def parallel(self, loop: UOp) -> None:
         """Threads or workgroups over what is left of a range."""

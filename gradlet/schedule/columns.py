@@ -26,7 +26,7 @@ CHUNKS: Final = 16
 # Narrower results are no column sums worth a pass of their own.
 MIN_COLUMNS: Final = 32
 # Rows of a chunk on a GPU, at least, and columns of its workgroups: a warp of lanes with 16 bytes of 16 bits each.
-GPU_ROWS: Final = 64
+GPU_ROWS: Final = 32
 GPU_COLUMNS: Final = 256
 # Workgroups for a multiprocessor.
 GPU_SHARE: Final = 2
@@ -83,8 +83,7 @@ def cut_for_lanes(node: UOp, target: Target) -> UOp:
     if node.arg.limited or chunks <= CHUNKS // 2:
         return cut(node)
     parts = reshape(source, (chunks, rows // chunks, *source.shape[len(axes) :]))
-    partial = mk(Op.REDUCE_AXES, node.dtype, (parts,), ReduceAxesArg(Op.ADD, (1,)))
-    return mk(Op.REDUCE_AXES, node.dtype, (partial,), ReduceAxesArg(Op.ADD, (0,)))
+    return _in_two_steps(node, parts, (1,), (0,))
 
 
 def _whole_parts(sizes: Sequence[int]) -> Iterator[int]:
@@ -119,9 +118,14 @@ def cut(node: UOp) -> UOp:
     cut_shape = tuple([size for pair in zip(chunks, rest, strict=True) for size in pair])
     cut_source = reshape(source, (*cut_shape, *columns))
     inner = tuple(range(1, 2 * len(axes), 2))
+    return _in_two_steps(node, cut_source, inner, tuple(range(len(axes))))
+
+
+def _in_two_steps(node: UOp, parts: UOp, inner: tuple[int, ...], outer: tuple[int, ...]) -> UOp:
+    """A sum of what lies in parts: over the inner axes, then over the outer ones."""
     total = accumulator(node.dtype)  # what is rounded once stays so
     if total is not node.dtype:
-        cut_source = mk(Op.CAST, total, (cut_source,))
-    partial = mk(Op.REDUCE_AXES, total, (cut_source,), ReduceAxesArg(Op.ADD, inner))
-    result = mk(Op.REDUCE_AXES, total, (partial,), ReduceAxesArg(Op.ADD, tuple(range(len(axes)))))
+        parts = mk(Op.CAST, total, (parts,))
+    partial = mk(Op.REDUCE_AXES, total, (parts,), ReduceAxesArg(Op.ADD, inner))
+    result = mk(Op.REDUCE_AXES, total, (partial,), ReduceAxesArg(Op.ADD, outer))
     return result if total is node.dtype else mk(Op.CAST, node.dtype, (result,))

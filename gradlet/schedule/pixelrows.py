@@ -24,7 +24,7 @@ from gradlet.ops.op import ELEMENTWISE, SCALAR_LEAVES, AxesArg, Op, PadArg, Redu
 from gradlet.schedule.affineviews import AffineView, Place, affine_view
 from gradlet.schedule.clean import REDUCES, find_devices, rebuild
 from gradlet.schedule.knownsums import use_known_sums
-from gradlet.schedule.moves import chain_to, expand_to, replay, reshape, root_of
+from gradlet.schedule.moves import chain_to, expand_to, replay, reshape, root_of, whole_root_of
 from gradlet.schedule.widen import is_conversion
 from gradlet.target.matrixcore import MatrixUnits
 from gradlet.target.target import Target
@@ -263,7 +263,8 @@ class _Order:
             turned = (*order, *inner, *one.summed)
             backwards = {axis for view in one.views for p in view.places for axis, step in p.terms if step < 0}
             sides = [_flipped(self.narrow(product.src[which], one.views[which]), backwards) for which in (0, 1)]
-            sides[1 - one.image] = _packed(sides[1 - one.image], (*one.columns, *one.summed))
+            if backwards or not self.lies(one, (*one.columns, *one.summed)):
+                sides[1 - one.image] = _packed(sides[1 - one.image], (*one.columns, *one.summed))
             casts = [mk(Op.CAST, product.dtype, (permuted(side, turned),)) for side in sides]
             both = mk(Op.MUL, product.dtype, tuple(casts))
             axes = tuple(range(len(order), len(shape)))
@@ -284,6 +285,20 @@ class _Order:
         return reshape(
             permuted(total, sorted(range(len(found)), key=found.__getitem__)), tuple([shape[a] for a in kept])
         )
+
+    def lies(self, one: Convolution, axes: Sequence[int]) -> bool:
+        """Whether weights are in memory in this order of their axes."""
+        view = one.views[1 - one.image]
+        base = self.new.get(view.base, view.base)
+        dims = {place.terms[0][0]: dim for dim, place in enumerate(view.places) if _is_whole(place, view, dim)}
+        if set(dims) != set(axes) or whole_root_of(base).op not in (Op.BUFFER, Op.CONTIGUOUS):
+            return False
+        ones = [dim for dim, n in enumerate(base.shape) if n == 1]
+        order = [*ones, *[dims[axis] for axis in axes]]
+        found = permuted(base, order) if len(order) == len(base.shape) else base
+        while found.op is Op.RESHAPE:
+            found = found.src[0]
+        return len(order) == len(base.shape) and found.op in (Op.BUFFER, Op.CONTIGUOUS)
 
     def narrow(self, side: UOp, view: AffineView) -> UOp:
         """A factor as its movement ops show it, below its conversion."""

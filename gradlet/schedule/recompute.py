@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gradlet.schedule.fuse import Kernel, Search
 
 # Readers of one value that each compute it.
-MAX_READERS: Final = 4
+MAX_READERS: Final = 8
 
 
 def recompute(search: Search) -> bool:

@@ -31,7 +31,7 @@ BLOCK_CLOCKS: Final = 1500  # until the first products of a workgroup begin, and
 MOST_BUFFERS: Final = 12
 RING_WORDS: Final = 512  # bytes for the words of a ring
 CLOCK: Final = 1_750_000_000  # a second
-MOST_PARTS: Final = 16
+MOST_PARTS: Final = 64
 # What parts have to save, so that a model of clocks that is a little off does no harm.
 WORTH: Final = 0.95
 

@@ -9,11 +9,12 @@ import pytest
 
 from gradlet import Tensor
 from gradlet.base.settings import scope
-from gradlet.codegen.pipeline import lower
+from gradlet.codegen.pipeline import lower, schedulable
 from gradlet.graph.program import LinearProgram
-from gradlet.ops.op import Op
+from gradlet.ops.op import AxisKind, Op
 from gradlet.ops.opt import OptKind
-from gradlet.optimize.analysis import range_size
+from gradlet.optimize.actions import language as actions
+from gradlet.optimize.analysis import KernelFacts, nesting_order, range_size
 from gradlet.schedule.calls import KernelCall
 from gradlet.target.target import SM_90
 
@@ -100,3 +101,34 @@ def test_parts_of_column_sums_are_rounded_once() -> None:
     calls = [c for c in x.sum((0, 1)).schedule().calls if isinstance(c, KernelCall)]
     stored = [n.src[1].dtype.scalar.name for c in calls for n in c.ast.src]
     assert stored == ["float32", "bfloat16"]
+
+
+@pytest.mark.parametrize(
+    "shape", [(4096, 64), (2, 30, 40, 48), (64, 9, 7, 3, 64), (37, 41, 24)], ids=lambda shape: "x".join(map(str, shape))
+)
+def test_neighbours_of_several_rows_in_a_workgroup_are_those_along_memory(shape: tuple[int, ...]) -> None:
+    """Rows too short for a workgroup share one: its lanes run along a row before they go to the next."""
+    x = Tensor.empty(*shape, dtype="bfloat16", device=D)
+    y = (x.cast("float32") * Tensor.empty(shape[-1], device=D) + 1).cast("bfloat16")
+    (call,) = y.schedule().calls
+    program = lower(call.ast, SM_90)
+    facts = KernelFacts(actions.apply(schedulable(call.ast, SM_90), program.opts, SM_90))
+    lanes = sorted((r for r in facts.loops if r.arg.kind is AxisKind.THREAD), key=nesting_order)
+    width = prod(o.amount for o in program.opts if o.kind is OptKind.VECTORIZE)
+    steps = [facts.stride(access, lanes[-1]) for access in facts.accesses if lanes[-1] in access.ranges]
+    assert len(lanes) == 2 and steps and all(step == width for step in steps)
+
+
+def test_lanes_along_three_taps_would_be_idle() -> None:
+    x = Tensor.empty(64, 3, 3, 64, dtype="bfloat16", device=D)
+    y = (x.permute(0, 2, 1, 3) * 2).contiguous()
+    program = lower(y.schedule().calls[0].ast, SM_90)
+    assert all(o.amount != 2 for o in program.opts if o.kind is OptKind.THREAD)
+
+
+@pytest.mark.parametrize(("rows", "columns", "width"), [(200704, 256, 4), (200704, 64, 2), (50176, 512, 4)])
+def test_groups_of_lanes_that_add_columns_up_read_wide(rows: int, columns: int, width: int) -> None:
+    x = Tensor.empty(rows, columns, dtype="bfloat16", device=D)
+    program = lower(x.cast("float32").sum(0).schedule().calls[0].ast, SM_90)
+    assert [o.amount for o in program.opts if o.kind is OptKind.VECTORIZE] == [width]
+    assert program.grid >= SM_90.cores and program.threads >= 512

@@ -1,4 +1,4 @@
-extern "C" __global__ void __launch_bounds__(256) r_320_20(float* p0, float* p1) {
+extern "C" __global__ void __launch_bounds__(256) r_320_25(float* p0, float* p1) {
   const int t0 = (int)threadIdx.x;
   const int v1 = (int)((unsigned int)t0 % (unsigned int)64);
   const int v2 = (int)((unsigned int)t0 / (unsigned int)64);
@@ -13,27 +13,30 @@ extern "C" __global__ void __launch_bounds__(256) r_320_20(float* p0, float* p1)
     const int v11 = v8 + v10;
     const float v12 = p1[v11];
     const int v13 = v11 + 1280;
-    const bool v14 = i9 < 1;
-    const float v15 = v14 ? p1[v13] : 0.0f;
-    const float v16 = v12 + v15;
-    const int v17 = v11 + 2560;
-    const float v18 = v14 ? p1[v17] : 0.0f;
-    const int v19 = v11 + 3840;
-    const float v20 = v14 ? p1[v19] : 0.0f;
-    const float v21 = v18 + v20;
-    const float v22 = v16 + v21;
-    const float v23 = acc6 + v22;
-    acc6 = v23;
+    const float v14 = p1[v13];
+    const float v15 = v12 + v14;
+    const int v16 = v11 + 2560;
+    const int v17 = i9 * 16;
+    const int v18 = v17 + v2;
+    const bool v19 = v18 < 17;
+    const float v20 = v19 ? p1[v16] : 0.0f;
+    const int v21 = v11 + 3840;
+    const bool v22 = i9 < 1;
+    const float v23 = v22 ? p1[v21] : 0.0f;
+    const float v24 = v20 + v23;
+    const float v25 = v15 + v24;
+    const float v26 = acc6 + v25;
+    acc6 = v26;
   }
-  float all24 = acc6;
-  __shared__ float lanes25[256];
-  lanes25[threadIdx.x] = all24;
+  float all27 = acc6;
+  __shared__ float lanes28[256];
+  lanes28[threadIdx.x] = all27;
   __syncthreads();
-  const unsigned int first26 = threadIdx.x % 64u;
-  all24 = (float)lanes25[first26];
-  for (unsigned int i27 = 1; i27 < 4u; ++i27) {
-    const float v28 = (float)lanes25[first26 + i27 * 64u];
-    all24 = all24 + v28;
+  const unsigned int first29 = threadIdx.x % 64u;
+  all27 = (float)lanes28[first29];
+  for (unsigned int i30 = 1; i30 < 4u; ++i30) {
+    const float v31 = (float)lanes28[first29 + i30 * 64u];
+    all27 = all27 + v31;
   }
-  if (threadIdx.x < 64u) p0[v5] = all24;
+  if (threadIdx.x < 64u) p0[v5] = all27;
 }
