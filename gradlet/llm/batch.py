@@ -20,18 +20,28 @@ PART: Final = 32  # tokens of a text that are read at a time while others go on
 
 
 class ManyTexts:
-    """One token of each of several texts, at positions given as a tensor and, with where slots begin, as variables."""
+    """One token of each of several texts, at positions given as a tensor and, with where slots begin, as variables.
 
-    def __init__(self, positions: Tensor, starts: Sequence[Any], firsts: Sequence[Any]) -> None:
-        self.positions, self.starts, self.firsts = positions, starts, firsts
+    All keys and values are written before any are read, so that texts do not wait for one another.
+
+    Args:
+        positions: of the tokens, in their texts.
+        places: of the tokens, in the memory of all slots.
+        starts: as `positions`.
+        firsts: where the texts' slots begin.
+    """
+
+    def __init__(self, positions: Tensor, places: Tensor, starts: Sequence[Any], firsts: Sequence[Any]) -> None:
+        self.positions, self.places, self.starts, self.firsts = positions, places, starts, firsts
 
     def rows(self, table: Tensor, count: int) -> Tensor:
         return table[self.positions]
 
     def attend(self, attention: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        queries, keys, values = queries.contiguous(), keys.contiguous(), values.contiguous()
+        queries, cache = queries.contiguous(), attention.cache
+        cache.write(keys, values, self.places)
         parts = [
-            attention.attend(queries[:, n : n + 1], keys[:, n : n + 1], values[:, n : n + 1], start, first)
+            attention.look(queries[:, n : n + 1], *cache.until(start + 1, first), start)
             for n, (start, first) in enumerate(zip(self.starts, self.firsts))
         ]
         return Tensor.cat(*parts, dim=2)
@@ -105,14 +115,16 @@ class Batch:
         spare = size - len(slots)
         places = [*positions, *[0] * spare]
         starts = [Variable(f"row_{n}", 0, model.positions - 1).bind(place) for n, place in enumerate(places)]
-        firsts = [model.first(slot, f"first_{n}") for n, slot in enumerate((*slots, *[self.slots] * spare))]
+        all_slots = [*slots, *[self.slots] * spare]
+        firsts = [model.first(slot, f"first_{n}") for n, slot in enumerate(all_slots)]
         numbers = Tensor([*tokens, *[0] * spare], dtype="int32")
-        logits = self._run[size](numbers, Tensor(places, dtype="int32"), *starts, *firsts)
+        at = [slot * model.positions + place for slot, place in zip(all_slots, places)]
+        logits = self._run[size](numbers, Tensor(places, dtype="int32"), Tensor(at, dtype="int32"), *starts, *firsts)
         return list(logits.numpy()[: len(slots)])
 
-    def _compute(self, tokens: Tensor, positions: Tensor, *places: Any) -> Tensor:
-        starts, firsts = places[: len(places) // 2], places[len(places) // 2 :]
-        return self.model.logits(self.model.hidden(tokens, ManyTexts(positions, starts, firsts)))
+    def _compute(self, tokens: Tensor, positions: Tensor, places: Tensor, *variables: Any) -> Tensor:
+        starts, firsts = variables[: len(variables) // 2], variables[len(variables) // 2 :]
+        return self.model.logits(self.model.hidden(tokens, ManyTexts(positions, places, starts, firsts)))
 
     def _sum(self, tokens: Tensor, start: Any, first: Any, count: Any) -> Tensor:
         x = self.model.norm(self.model.hidden(tokens, OneText(start, first))).realize()

@@ -30,13 +30,25 @@ class Cache:
             first: where the slot's memory begins, a variable; None where there is one slot.
         """
         count = keys.shape[1]
-        stop = start + count
-        if first is None:
-            self.keys[:, start:stop] = keys
-            self.values[:, start:stop] = values
-            return self.keys[:, :stop], self.values[:, :stop]
-        at = first + start
+        at = start if first is None else first + start
         self.keys[:, at : at + count] = keys
         self.values[:, at : at + count] = values
+        return self.until(start + count, first)
+
+    def until(self, stop: Any, first: Any = None) -> tuple[Tensor, Tensor]:
+        """The keys and values of a slot's positions before `stop`."""
+        if first is None:
+            return self.keys[:, :stop], self.values[:, :stop]
         end = first + self.positions
         return self.keys[:, first:end][:, :stop], self.values[:, first:end][:, :stop]
+
+    def write(self, keys: Tensor, values: Tensor, places: Tensor) -> None:
+        """Write a position of each of several texts.
+
+        Args:
+            keys: [heads, texts, features].
+            values: as keys.
+            places: where in the memory of all slots each of them stands.
+        """
+        self.keys[:, places] = keys
+        self.values[:, places] = values

@@ -157,7 +157,10 @@ class Attention:
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, start: Any, first: Any = None) -> Tensor:
         """Attention of tokens that follow what the cache has: [heads of keys, queries a head, tokens, features]."""
-        keys, values = self.cache.append(keys, values, start, first)
+        return self.look(queries, *self.cache.append(keys, values, start, first), start)
+
+    def look(self, queries: Tensor, keys: Tensor, values: Tensor, start: Any) -> Tensor:
+        """The same with all keys and values that are seen, those of the tokens included."""
         count, seen = queries.shape[1], keys.shape[1]
         queries = queries.reshape(self.kv_heads, self.heads // self.kv_heads, count, self.features)
         turned = keys.transpose(1, 2)

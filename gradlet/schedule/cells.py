@@ -52,6 +52,7 @@ class Read:
         atoms: loops of the reading step that the element depends on.
         inside: whether it is read inside the cell's reduce.
         views: names of the views of the source that the root's element needs; 0 is the element itself.
+        index: what says which elements of the source are read, where these are not all of them.
     """
 
     source: UOp
@@ -59,6 +60,12 @@ class Read:
     atoms: Atoms
     inside: bool
     views: set[int] = field(default_factory=lambda: {0})
+    index: UOp | None = None
+
+    @property
+    def memory(self) -> object:
+        """What is read: other rows of a table are other memory."""
+        return self.source if self.index is None else (self.source, self.index)
 
 
 @dataclass
@@ -390,7 +397,9 @@ def describe_read(operand: UOp, source: UOp, view: View, step: UOp, axes: Axes, 
     """What one operand costs to read, and which loops it depends on."""
     if step.op is Op.GATHER and operand is step.src[0]:
         count = min(view.elements, prod(step.shape))
-        return Read(source, count * source.dtype.itemsize, frozenset(a for a, _ in axes.loops(step)), inside)
+        read = Read(source, count * source.dtype.itemsize, frozenset(a for a, _ in axes.loops(step)), inside)
+        read.index = step.src[1] if count < view.elements else None
+        return read
     dims = axes.dims(step if step.op in ELEMENTWISE else operand)
     atoms = frozenset([atom for axis in view.axes for atom, _ in dims[axis]])
     return Read(source, view.elements * source.dtype.itemsize, atoms, inside)

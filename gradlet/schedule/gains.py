@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from gradlet.graph.node import UOp
 from gradlet.schedule.cells import Cell
@@ -41,7 +42,7 @@ class Sums:
     """
 
     cells: Sequence[Cell]
-    reads: dict[UOp, int]
+    reads: dict[object, int]
     roots: set[UOp]
     written: dict[UOp, Cell]
     large: list[Cell]
@@ -56,7 +57,7 @@ class Sums:
 def sums_of(cells: Sequence[Cell], stored: Sequence[Cell], copied: set[int], pricer: Pricer) -> Sums:
     """The sums of a kernel."""
     roots = {c.root for c in cells}
-    reads: dict[UOp, int] = {}
+    reads: dict[object, int] = {}
     work = 0
     contraction = None
     reduces = is_alone = False
@@ -72,9 +73,8 @@ def sums_of(cells: Sequence[Cell], stored: Sequence[Cell], copied: set[int], pri
         if cell.number not in copied:
             work += cell.inner_work * cell.points + cell.outer_work * points
         for read in cell.reads:
-            source = read.source
-            if source not in roots and read.bytes > reads.get(source, -1):
-                reads[source] = read.bytes
+            if read.source not in roots and read.bytes > reads.get(read.memory, -1):
+                reads[read.memory] = read.bytes
     return completed(Sums(cells, reads, roots, {}, [], [], 0, work, contraction, reduces, is_alone), stored, pricer)
 
 
@@ -134,7 +134,7 @@ def least_price(a: Sums, b: Sums, handed: set[UOp], stays: Callable[[Cell], bool
 
 def inside(a: Sums, b: Sums) -> set[UOp]:
     """What one of two kernels makes and the other one reads."""
-    return (a.reads.keys() & b.roots) | (b.reads.keys() & a.roots)
+    return cast("set[UOp]", (a.reads.keys() & b.roots) | (b.reads.keys() & a.roots))
 
 
 def is_impossible(a: Sums, b: Sums, handed: set[UOp], stays: Callable[[Cell], bool], pricer: Pricer) -> bool:
@@ -160,6 +160,11 @@ def is_impossible(a: Sums, b: Sums, handed: set[UOp], stays: Callable[[Cell], bo
         for cell in stored([*a.turned, *b.turned]):
             for part in (a, b):
                 for source, count in part.reads.items():
-                    if count >= SMALL_RESULT and source not in handed and pricer.lane_of(source) != cell.lane:
+                    if (
+                        count >= SMALL_RESULT
+                        and isinstance(source, UOp)
+                        and source not in handed
+                        and pricer.lane_of(source) != cell.lane
+                    ):
                         return True
     return False

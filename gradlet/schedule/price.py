@@ -142,8 +142,8 @@ class Pricer:
             work = (cell.inner_work + cell.outer_work) * cell.points
         sources: dict[object, tuple[int, Atoms]] = {}
         for read in cell.reads:
-            if read.bytes > sources.get(read.source, (-1, NOTHING))[0]:
-                sources[read.source] = (read.bytes, read.atoms)
+            if read.bytes > sources.get(read.memory, (-1, NOTHING))[0]:
+                sources[read.memory] = (read.bytes, read.atoms)
         width = prod([cell.loops[a] for a in cell.kept - cell.sequential])
         traffic = sum(count for count, _ in sources.values()) + cell.out_bytes
         reduces = cell.reduce is not None
@@ -375,21 +375,28 @@ class Pricer:
                     times += once * runs[place.user]
                 work += (cell.inner_work + cell.outer_work) * times
             for read in cell.reads:
-                source = read.source
-                if source not in inside:
-                    known = largest.get(source)
+                if read.source not in inside:
+                    memory = read.memory
+                    known = largest.get(memory)
                     if known is None or read.bytes > known[0]:
-                        largest[source] = (read.bytes, read.atoms)
+                        largest[memory] = (read.bytes, read.atoms)
         traffic = sum([c.out_bytes for c in stored])
         near = self.target.l2_bytes // 2
         for operand, (count, atoms) in largest.items():
             if count > near and count // max(1, prod([sizes[a] for a in outer & atoms])) > near:
                 count *= _passes(operand, cells, places, depth, runs)
             traffic += count
-        width = prod([sizes[a] for a in outer])
+        width = prod([sizes[a] for a in self._cut_by_cores(cells, outer, largest)])
         tiled = contraction and not (any(c.picks for c in cells) and _gathers_lanes(places))
         scattered = reduces and any(c.reduce is None and c.lane in outer and not c.kept <= outer for c in stored)
         return self._verdict(work, traffic, width, contraction, outer, chain, largest, reduces, tiled, scattered)
+
+    def _cut_by_cores(self, cells: Sequence[Cell], outer: Atoms, reads: Mapping[object, tuple[int, Atoms]]) -> Atoms:
+        """The outer loops that cores share: vectors that meet the same blocks of codes do so in one's registers."""
+        if self.target.kind != "cpu" or not any(c.reuses and not c.contraction for c in cells):
+            return outer
+        count, atoms = max(reads.values(), key=lambda read: read[0], default=(0, outer))
+        return outer & atoms if count > self.target.l2_bytes else outer
 
     def _evaluations(self, cell: Cell, place: Place, chain: Sequence[Atoms], nest: Sequence[int]) -> int:
         """How often an element-wise cell is computed in loops that are not its own; it moves out of the inner ones."""
@@ -397,8 +404,11 @@ class Pricer:
         if kept <= place.atoms and (any(kept <= atoms for atoms in chain) or kept == frozenset(nest[: len(kept)])):
             return cell.points
         times = max(cell.points, place.points)
-        tile = GPU_TILE if self.target.warp > 1 else TILE
-        return max(cell.points, times // tile) if place.reuses else times
+        if not place.reuses:
+            return times
+        # Vectors that meet blocks of codes fill a quarter of the registers with their sums.
+        rows = TILE if place.contraction else max(TILE, self.target.vector_registers // 4)
+        return max(cell.points, times // (GPU_TILE if self.target.warp > 1 else rows))
 
     def _verdict(
         self,
@@ -475,7 +485,7 @@ def _passes(
     nests: dict[tuple[int, Atoms], int] = {}
     for cell in cells:
         for read in cell.reads:
-            if read.source is not source:
+            if read.memory != source:
                 continue
             if read.inside:
                 key = (depth[cell.number], cell.running)

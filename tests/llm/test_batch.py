@@ -12,6 +12,7 @@ from gradlet.base.errors import ArgumentError
 from gradlet.llm import config, weights
 from gradlet.llm.batch import Batch
 from gradlet.llm.model import Transformer
+from gradlet.runtime.counters import GlobalCounters
 from gradlet.tensor.tensor import Tensor
 from tests.llm import smollm2
 
@@ -134,3 +135,15 @@ def test_a_prompt_takes_few_steps(count: int, positions: int, wanted: list[int])
         found.append(model.chunk(count - done, done))
         done += found[-1]
     assert found == wanted
+
+
+def test_a_step_of_more_texts_takes_as_many_launches() -> None:
+    """All keys are written before any are read: what the texts do is independent, and shares launches."""
+    batch = Batch(made("llama", 9, head_dim=64, num_hidden_layers=1))
+    counts = []
+    for size in (2, 4, 8):
+        for position in range(4):
+            before = GlobalCounters.kernels
+            batch.step(list(range(size)), [1] * size, [position] * size)
+        counts.append(GlobalCounters.kernels - before)
+    assert max(counts) - min(counts) <= 3, counts

@@ -96,6 +96,14 @@ def test_rows_that_an_index_picks_are_as_dear_as_others_in_a_product() -> None:
     assert whole(picked).price < whole(summed).price
 
 
+def test_rows_that_two_indices_pick_are_other_memory() -> None:
+    """Two looks at one table have memory in common where the index is the same."""
+    table, index, other = tensor(1000, 256), tensor(64, dtype=dtypes.int32), tensor(64, dtype=dtypes.int32)
+    same = search_of([gather(table, index).exp(), gather(table, index) * 2.0])
+    apart = search_of([gather(table, index).exp(), gather(table, other) * 2.0])
+    assert whole(apart).traffic - whole(same).traffic == 64 * 256 * 4 + 64 * 4
+
+
 def test_a_write_and_who_reads_its_result_are_impossible() -> None:
     t = tensor(8)
     search = search_of([write(t, shrink(t, (0, 2)), UOp.const(t.dtype, 1)) * 2.0])
@@ -112,6 +120,23 @@ def test_a_reduce_that_two_loop_nests_repeat_is_counted_twice() -> None:
     work = price.price(twice.cells, twice.stored_cells(twice.cells)).price
     single = Pricer(once.steps, price.target).price(once.cells, once.stored_cells(once.cells)).price
     assert work > single * 17 // 10
+
+
+def test_vectors_that_meet_codes_are_nothing_that_cores_share() -> None:
+    """Eight vectors beside a long matrix: a kernel whose outer loop is over them keeps one core busy."""
+    search = search_of([matmul(tensor(8, 64), tensor(64, 65536)), total(tensor(8, 64), 1)])
+    pricer = Pricer(search.steps, replace(target_of("CPU"), cores=2))
+    (product,) = [c for c in search.cells if c.contraction]
+    (vectors,) = [a for a in product.kept if product.loops[a] == 8]
+    matrix = next(r for r in product.reads if vectors not in r.atoms)
+    reads = {r.source: (r.bytes, r.atoms) for r in product.reads}
+    assert matrix.bytes > pricer.target.l2_bytes
+    assert pricer._cut_by_cores([product], frozenset({vectors}), reads) == {vectors}
+    product.contraction = False  # as where blocks of codes are summed
+    assert pricer._cut_by_cores([product], frozenset({vectors}), reads) == frozenset()
+    assert pricer._cut_by_cores([product], product.kept, reads) == product.kept - {vectors}
+    reads[matrix.source] = (pricer.target.l2_bytes, matrix.atoms)
+    assert pricer._cut_by_cores([product], frozenset({vectors}), reads) == {vectors}
 
 
 def test_more_cores_help_wide_kernels_only() -> None:
