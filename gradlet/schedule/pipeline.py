@@ -198,6 +198,7 @@ def _store_constants(node: UOp, context: Context) -> UOp:
 def _decide(node: UOp, context: Context) -> UOp:
     assert context.effects is not None
     context.steps = Steps(context.effects, node.src, context.stored_on, context.default_device, context.settled)
+    context.steps.limit(_needed_sizes(node, context))
     context.launches = partition(context.steps, context.target_of, context.decisions)
     return node
 

@@ -178,7 +178,8 @@ class Planner:
     def _parallel_in(self, kernel: Kernel) -> Atoms:
         found = self._parallel.get(id(kernel))
         if found is None:
-            found = self._parallel[id(kernel)] = kernel, kernel.verdict.outer - self.ties.of(kernel).one_by_one
+            loops = kernel.verdict.outer - self.ties.of(kernel).one_by_one - self.steps.limited
+            found = self._parallel[id(kernel)] = kernel, loops
         return found[1]
 
     def overwrites_unread(self, kernels: Sequence[Kernel]) -> bool:

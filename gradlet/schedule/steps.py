@@ -8,6 +8,7 @@ from math import prod
 from typing import Final
 
 from gradlet.base.dtype import dtypes
+from gradlet.graph.extents import Extents
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op
 from gradlet.schedule.axes import Axes
@@ -66,6 +67,7 @@ class Steps:
         work: what deciding took so far.
         once: for steps that need not be computed at every call whether they are stored: all that they depend on is
             memory that is expected to stay as it is.
+        limited: loops that end where a size says which is known only at launch. A region would go through all blocks.
     """
 
     def __init__(
@@ -101,6 +103,16 @@ class Steps:
         self.forced = self._find_forced(wanted)
         self.devices = self._find_devices(nodes, asked, default_device)
         self.once = self._find_once(settled) if settled else {}
+        self.limited: frozenset[int] = frozenset()
+
+    def limit(self, sizes: Mapping[UOp, Extents]) -> None:
+        """Take note of how far nodes are needed that are not needed in full."""
+        found: set[int] = set()
+        for node, extents in sizes.items():
+            for axis, size in enumerate(extents):
+                loops = [atom for atom, count in self.axes.axis(node, axis) if count != 1] if size is not None else []
+                found.update(loops[:1])
+        self.limited = frozenset(found)
 
     def outlives(self, step: UOp) -> bool:
         """Whether a step's value is memory that somebody outside knows: a result, or a version of a buffer."""

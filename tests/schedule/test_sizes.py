@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from gradlet import Tensor, Variable
 from gradlet.base.dtype import dtypes
 from gradlet.graph.extents import Extents, extents, fill, size_text, write_out
+from gradlet.graph.launch import is_launch
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import LimitArg, Op, PadArg, WindowArg
 from gradlet.schedule.sizes import needed_sizes, values_only
@@ -100,3 +102,18 @@ def test_axes_that_a_joined_one_cannot_say_are_needed_in_full() -> None:
         e for e in needed(h.total(limited(limited(split), 1, other), 0, 1))[split.src[0].src[0]] if e is not None
     ]
     assert size_text(size) == "4 * n"
+
+
+def test_kernels_of_rows_that_end_at_launch_all_end_there() -> None:
+    """No region cuts such rows in blocks, which would be those of the most rows."""
+    count = Variable("texts", 1, 16).bind(3)
+    x = Tensor.empty(16, 128, 384)[:count]
+    for _ in range(2):
+        wide = (x @ Tensor.empty(384, 1536)).gelu()
+        x = (x + wide @ Tensor.empty(1536, 384)).layernorm()
+    kernels = [call.ast for call in x.schedule().calls]
+    bodies = [body for ast in kernels for body in (ast.src if is_launch(ast.arg) else (ast,))]
+    products = [body for body in bodies if any(n.op is Op.REDUCE for n in body.toposort())]
+    assert len(products) >= 3
+    for body in products:
+        assert any(n.op is Op.RANGE and n.src[0].op is Op.VARIABLE for n in body.toposort())
