@@ -34,23 +34,26 @@ class Product(NamedTuple):
     columns: UOp
 
 
-def product_of(facts: KernelFacts, totals: tuple[DType, ...] = ()) -> Product | None:
+def product_of(facts: KernelFacts, totals: tuple[DType, ...] = (), taps: bool = False) -> Product | None:
     """The product that a kernel is, None where it is something else.
 
     Args:
         facts: about the kernel.
         totals: the types that products may be added up in; () for any float.
+        taps: whether the sum may have more ranges, as those of a convolution; its longest one is the depth then.
     """
     if len(facts.reduces) != 1 or any(n.op in (Op.CARRY, Op.AFTER) for n in facts.order):
         return None
     reduce = facts.reduces[0]
     value = reduce.src[0]
-    if reduce.arg.op is not Op.ADD or len(reduce.src) != 2 or value.op is not Op.MUL:
+    if reduce.arg.op is not Op.ADD or (len(reduce.src) != 2 and not taps) or value.op is not Op.MUL:
         return None
     if not (reduce.dtype in totals if totals else reduce.dtype.is_float):
         return None
-    depth = reduce.src[1]
-    if adds_in_order(Op.ADD, reduce.dtype) or depth.arg.kind is not AxisKind.REDUCE or (range_size(depth) or 0) < SHORT:
+    depth = max(reduce.src[1:], key=lambda r: range_size(r) or 0)
+    if adds_in_order(Op.ADD, reduce.dtype) or (range_size(depth) or 0) < SHORT:
+        return None
+    if any(r.arg.kind is not AxisKind.REDUCE or range_size(r) is None for r in reduce.src[1:]):
         return None
     sides = [load_of(side) for side in value.src]
     if None in sides:
@@ -104,7 +107,7 @@ def tile(facts: KernelFacts, target: Target, block: tuple[int, int] | None = Non
         target: the machine.
         block: rows and columns of a block, in place of the usual ones.
     """
-    found = product_of(facts)
+    found = product_of(facts, taps=True)
     if found is None or not target.shared_bytes:
         return None
     rows, columns = range_size(found.rows) or 0, range_size(found.columns) or 0
@@ -112,18 +115,23 @@ def tile(facts: KernelFacts, target: Target, block: tuple[int, int] | None = Non
     for r in facts.ranges[found.reduce]:
         if r not in (found.rows, found.columns):
             others *= range_size(r) or 1
-    fitting = [b for b in BLOCKS if rows >= b[0] // 2 and columns >= b[1] // 2]
+    # A block that half of the rows or columns would fill wastes the other half.
+    fitting = [b for b in BLOCKS if rows > b[0] // 2 and columns > b[1] // 2]
+    fitting = fitting or [b for b in BLOCKS[-1:] if rows >= b[0] // 2 and columns >= b[1] // 2]
     if not fitting:
         return None
-    block = block or next(
-        (b for b in fitting if others * -(-rows // b[0]) * -(-columns // b[1]) >= target.cores), fitting[-1]
-    )
+    counts = [others * -(-rows // b[0]) * -(-columns // b[1]) for b in fitting]
+    if len(found.reduce.src) > 2 and 2 * counts[-1] < target.cores:  # a sum over pixels, which lanes share
+        return None
+    block = block or next((b for b, n in zip(fitting, counts, strict=True) if n >= target.cores), fitting[-1])
     opts = Opts(facts.next_number())
     depth = range_size(found.depth) or 0
     inner_rows = _side(opts, found.rows, rows, block[0], OptKind.UNROLL)
     inner_columns = _side(opts, found.columns, columns, block[1], OptKind.VECTORIZE)
     outer = int(found.depth.arg.number)
     inner = opts.split(OptKind.SPLIT, outer, DEPTH, depth)
+    # The copies of a step are made in the innermost loop of the sum.
+    level = max(int(r.arg.number) for r in found.reduce.src[1:])
     parallel_rest(facts, found, opts)
     if depth <= DEPTH:
         return None
@@ -131,7 +139,7 @@ def tile(facts: KernelFacts, target: Target, block: tuple[int, int] | None = Non
     for load, own, (slot, which) in zip((found.first, found.second), numbers, copied_loads(facts, found), strict=True):
         converted = load.dtype is not found.reduce.dtype
         detail = StageDetail(slot, which, (inner, *own), NEAR, converted)
-        opts.opts.append(Opt(OptKind.STAGE, outer, 0, detail=detail))
+        opts.opts.append(Opt(OptKind.STAGE, level, 0, detail=detail))
     return opts.opts
 
 

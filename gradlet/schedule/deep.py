@@ -3,7 +3,7 @@
 A product that sums over tens of thousands of terms (the gradient of the hidden states below a large vocabulary) walks
 its right factor once for every few rows: megabytes for each register tile. In parts, each part's slice of the factors
 is read from the second cache, and whatever makes the slice can run in the same block (`regions`). The partial products
-are added up in a fixed order.
+are added up in a fixed order. On a GPU products of few results are cut so that all multiprocessors have blocks of them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Final
 
 from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import AxesArg, Op, ReduceAxesArg
+from gradlet.schedule.affineviews import affine_view
 from gradlet.schedule.clean import HAS_REDUCES, REDUCES, find_devices, rebuild
 from gradlet.schedule.layout import contracted_last, is_product
-from gradlet.schedule.moves import expand_to, reshape
+from gradlet.schedule.moves import expand_to, reshape, root_of
+from gradlet.schedule.unitparts import cut_along, total
 from gradlet.target.target import Target
 
 # Sums of fewer terms are one part.
@@ -32,6 +34,10 @@ LEAST_SLICE: Final = 100
 UNROLLED: Final = 4
 # Of a product that stays in the near cache, for each core: they end at about the same time.
 CORE_PARTS: Final = 2
+# Rows and columns of a workgroup's results on a GPU; parts for each multiprocessor, and terms of one, at least.
+LANES_BLOCK: Final = 64
+PARTS_PER_CORE: Final = 2
+MIN_LANES_PART: Final = 256
 # Columns of a strip (`layout`) on machines with the widest vectors.
 STRIP: Final = 64
 
@@ -50,6 +56,8 @@ def cut_deep_products(root: UOp, target_of: Callable[[str], Target], default_dev
             return None
         same = mk(node.op, node.dtype, src, node.arg)
         target = target_of(devices.get(node, default_device))
+        if target.warp > 1:
+            return _cut_for_lanes(same, target)
         turned = same if is_product(same) else contracted_last(same)
         if target.scratch_bytes == 0 or turned is None or not is_product(turned):
             return None
@@ -64,6 +72,29 @@ def _is_deep(node: UOp) -> bool:
         return False
     depth: int = prod(node.src[0].shape[axis] for axis in node.arg.axes)
     return depth >= MIN_DEPTH
+
+
+def _cut_for_lanes(node: UOp, target: Target) -> UOp | None:
+    """A product of floats that has few blocks of results for the lanes of a GPU, in parts for all multiprocessors.
+
+    The gradient of a convolution's weights is one: the sum goes over all pixels of all images.
+    """
+    product = node.src[0]
+    if node.arg.limited or any(side.dtype is not node.dtype or root_of(side).op is Op.CAST for side in product.src):
+        return None
+    summed = frozenset(node.arg.axes)
+    axes = [{axis for place in affine_view(side).places for axis, _ in place.terms} for side in product.src]
+    rows, columns = (
+        prod(product.shape[axis] for axis in own - axes[1 - which] - summed) for which, own in enumerate(axes)
+    )
+    if min(rows, columns) < LANES_BLOCK // 2 or not summed & axes[0] & axes[1]:
+        return None
+    others = prod(node.shape) // (rows * columns)
+    wanted = PARTS_PER_CORE * target.cores // (others * -(-rows // LANES_BLOCK) * -(-columns // LANES_BLOCK))
+    axis = node.arg.axes[0]
+    size, depth = product.shape[axis], prod(product.shape[axis] for axis in summed)
+    count = next((n for n in range(min(wanted, size, depth // MIN_LANES_PART), 1, -1) if size % n == 0), 1)
+    return total(cut_along(node, product, axis, count).partial) if count > 1 else None
 
 
 def _cut(node: UOp, target: Target) -> UOp | None:

@@ -39,10 +39,13 @@ def in_parts(node: UOp, product: UOp, target: Target) -> Parts | None:
     if sizes is None:
         return None
     axis = axes[0]
-    length = product.shape[axis]
-    count = parts(target, sizes, length)
-    if count < 2:
-        return None
+    count = parts(target, sizes, product.shape[axis])
+    return cut_along(node, product, axis, count) if count > 1 else None
+
+
+def cut_along(node: UOp, product: UOp, axis: int, count: int) -> Parts:
+    """The sum of a product as a sum in each of so many parts of an axis, which they divide."""
+    axes, length = node.arg.axes, product.shape[axis]
     rank = len(product.shape) + 1
     shape = (*product.shape[:axis], count, length // count, *product.shape[axis + 1 :])
     order = AxesArg((axis, *[a for a in range(rank) if a != axis]))

@@ -132,3 +132,32 @@ def test_groups_of_lanes_that_add_columns_up_read_wide(rows: int, columns: int, 
     program = lower(x.cast("float32").sum(0).schedule().calls[0].ast, SM_90)
     assert [o.amount for o in program.opts if o.kind is OptKind.VECTORIZE] == [width]
     assert program.grid >= SM_90.cores and program.threads >= 512
+
+
+@pytest.mark.parametrize(
+    ("images", "inputs", "results", "side", "window", "stride"),
+    [(64, 64, 64, 56, 3, 1), (32, 256, 512, 14, 3, 2), (16, 48, 100, 31, 5, 1)],
+)
+def test_convolutions_in_float32_go_by_blocks_of_pixels_and_channels(
+    images, inputs, results, side, window, stride
+) -> None:
+    x, w = Tensor.empty(images, inputs, side, side, device=D), Tensor.empty(results, inputs, window, window, device=D)
+    calls = x.conv2d(w, padding=window // 2, stride=stride).schedule().calls
+    program = max((lower(call.ast, SM_90) for call in calls), key=lambda p: p.flops)
+    assert sum(o.kind is OptKind.STAGE for o in program.opts) == 2
+    assert program.grid >= SM_90.cores and program.threads == 256
+
+
+def test_half_empty_blocks_are_not_taken() -> None:
+    a, b = Tensor.empty(8192, 256, device=D), Tensor.empty(256, 64, device=D)
+    program = lower((a @ b).schedule().calls[0].ast, SM_90)
+    assert program.grid == 8192 // 64 or program.grid == 8192 // 128
+    assert not any(o.kind is OptKind.SPLIT and o.amount == 128 and o.axis == 1 for o in program.opts)
+
+
+def test_a_sum_over_pixels_with_few_results_is_not_for_blocks() -> None:
+    x, g = Tensor.empty(2, 64, 20, 20, device=D), Tensor.empty(2, 64, 20, 20, device=D)
+    w = Tensor.empty(64, 64, 3, 3, device=D)
+    (gradient,) = (x.conv2d(w, padding=1) * g).sum().gradient(w)
+    program = max((lower(call.ast, SM_90) for call in gradient.schedule().calls), key=lambda p: p.flops)
+    assert not any(o.kind is OptKind.STAGE for o in program.opts) and program.grid >= SM_90.cores

@@ -160,6 +160,11 @@ SLOW: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "sort": (lambda x: x.sort(1)[0], [(9, 100)]),
     "running sum": (lambda x: x.cumsum(1), [(20, 77)]),
     "convolution": (lambda x, w: x.conv2d(w, padding=1), [(2, 3, 9, 9), (4, 3, 3, 3)]),
+    "convolution in blocks": (lambda x, w: x.conv2d(w, padding=1), [(3, 32, 11, 14), (40, 32, 3, 3)]),
+    "convolution in blocks, strided": (
+        lambda x, w: x.conv2d(w, padding=1, stride=2),
+        [(5, 20, 17, 12), (64, 20, 3, 3)],
+    ),
     "integer division": (lambda x: (x * 100).cast(dtypes.int32) // 7 + (x * 50).cast(dtypes.int8) % -3, [(37, 29)]),
     "whole numbers as text": (lambda x: (x * 1e3).cast(dtypes.int64).max(0), [(64, 9)]),
     "one element": (lambda x: x + 1, [(1,)]),
