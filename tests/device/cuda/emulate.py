@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import shutil
 import subprocess
 import tempfile
@@ -474,10 +475,11 @@ def _library(text: str) -> Any:
     library = folder / "kernel.so"
     if not library.exists():
         folder.mkdir(exist_ok=True)
-        (folder / "kernel.cc").write_text(text)
+        source, new = (folder / f"kernel-{os.getpid()}.{end}" for end in ("cc", "so"))  # others may compile it, too
+        source.write_text(text)
         command = [COMPILER, "-O1", "-std=c++17", "-w", "-ffp-contract=off", "-shared", "-fPIC"]
-        subprocess.run([*command, str(folder / "kernel.cc"), "-o", str(library) + ".new"], check=True)
-        (folder / "kernel.so.new").replace(library)
+        subprocess.run([*command, str(source), "-o", str(new)], check=True)
+        new.replace(library)
     return ctypes.CDLL(str(library)).run
 
 
