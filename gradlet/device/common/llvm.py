@@ -21,8 +21,16 @@ os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_
 # as level 3 does on such code.
 CODEGEN_LEVEL: Final = 1
 # Addresses are in final form too: sums that loops share stand outside them. Loop strength reduction took a quarter of
-# all time here (nine tenths for strided convolutions); products were as fast without. The option holds for the process.
-OPTIONS: Final = ("-disable-lsr", "-x86-machine-combiner=false")
+# all time here (nine tenths for strided convolutions); products were as fast without. Nothing is computed twice, so
+# looking for that finds one instruction in a thousand, as looking for copies does: a twentieth of all time. The options
+# hold for the process.
+OPTIONS: Final = (
+    "-disable-lsr",
+    "-x86-machine-combiner=false",
+    "-disable-machine-cse",
+    "-disable-copyprop",
+    "-enable-shrink-wrap=false",
+)
 
 
 @cache
