@@ -19,8 +19,10 @@ import pytest
 
 pytest.importorskip("onnx", reason="needs the extra [onnx]")
 
+from gradlet.base import settings
 from gradlet.onnx.runner import OnnxRunner
 from gradlet.runtime import download
+from gradlet.schedule.create import statistics
 
 pytestmark = pytest.mark.slow
 ROWS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "model_refs.json").read_text())
@@ -134,6 +136,49 @@ def test_a_model_agrees_with_onnx_runtime_walked_and_captured(name: str) -> None
             np.testing.assert_allclose(flat.sum(), output["sum"], rtol=1e-4, atol=atol * len(flat) ** 0.5 * 10)
             np.testing.assert_allclose(np.abs(flat).sum(), output["abs_sum"], rtol=1e-4, atol=atol * len(flat) ** 0.5)
             assert flat[output["argmax"]] >= flat.max() - 2 * atol
+
+
+def texts(batch: int, length: int) -> dict[str, Any]:
+    ids = np.random.default_rng(length).integers(1000, 30000, (batch, length))
+    mask = (np.arange(length) < np.arange(batch)[:, None] + length - 3) | (np.arange(length) == 0)
+    return {"input_ids": ids, "attention_mask": mask.astype(np.int64), "token_type_ids": np.zeros_like(ids)}
+
+
+def silero_batch(batch: int) -> dict[str, Any]:
+    return {"input": normal(batch, batch, 576) * 0.1, "state": normal(1, 2, batch, 128) * 0.1, "sr": RATE}
+
+
+SIZES: dict[str, tuple[Any, list[tuple[int, ...]], list[str]]] = {
+    "minilm_int8": (texts, [(1, 9), (3, 20), (1, 1), (2, 31), (4, 17)], ["batch", "sequence"]),
+    "magika": (
+        lambda n: {"bytes": np.random.default_rng(n).integers(0, 257, (n, 2048)).astype(np.int32)},
+        [(1,), (5,), (8,), (2,)],
+        ["unk__214"],
+    ),
+    "ocr_det": (lambda h, w: {"x": normal(h, 1, 3, h, w)}, [(64, 96), (96, 64), (32, 128), (160, 32)], ["1", "2"]),
+    "ocr_rec": (lambda n, w: {"x": normal(w, n, 3, 48, w)}, [(1, 64), (2, 120), (3, 40), (2, 96)], ["0", "1"]),
+    "silero_op15": (silero_batch, [(1,), (3,), (7,), (2,)], ["batch"]),
+    "silero_vad": (silero_batch, [(1,), (3,), (7,), (2,)], ["input.0"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_one_capture_serves_all_sizes(name: str) -> None:
+    inputs, calls, names = SIZES[name]
+    path = fetched(ROWS[name]["package"], ROWS[name]["member"])
+    with settings.scope(CACHE=False):  # nor what other processes captured
+        runner, plain = OnnxRunner(path), OnnxRunner(path, dims={})
+    for number, sizes in enumerate(calls):
+        given = inputs(*sizes)
+        wanted = plain(given)
+        before = statistics.made
+        found = runner(given)
+        assert number < 2 or statistics.made == before
+        for output, value in wanted.items():
+            assert found[output].shape == value.shape
+            np.testing.assert_allclose(found[output].numpy(), value.numpy(), rtol=1e-3, atol=1e-4, err_msg=str(sizes))
+    (layout,) = runner._sizes._plans
+    assert [dim.name.removeprefix("p2o.DynamicDimension.") for dim in layout.dims] == names
 
 
 def test_what_a_rate_decides_is_walked_again() -> None:
