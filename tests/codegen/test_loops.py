@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from gradlet.base.errors import CompilerError
@@ -140,6 +141,25 @@ def test_columns_and_total_of_one_matrix() -> None:
     )
     apart = separate(kernel.sink)
     assert sizes(apart) == [4, 3, 3]
+    check_kernel(kernel, apart)
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_a_range_that_is_closed_below_as_well_is_renamed_where_it_is_open(copies: int) -> None:
+    """What runs over j and k again needs loops of its own; inside of it a sum over k alone keeps k."""
+    b = kernels.Builder()
+    out, x, y = b.param(0, copies), b.param(1, 15), b.param(2, 5)
+    j, k = b.reduce_range(3), b.reduce_range(5)
+    inner = b.reduce(Op.ADD, b.load(y, k), k)
+    for number in range(copies):
+        middle = b.reduce(Op.ADD, b.load(x, j * 5 + k) * (inner + float(number)), j, k)
+        b.store(out, number, b.reduce(Op.ADD, b.load(x, j * 5 + k) * middle, j, k))
+    a, c = kernels.random(3, 5), kernels.random(5, seed=4)
+    expected = np.array([a.sum() * a.sum() * (c.sum() + number) for number in range(copies)], np.float32)
+    kernel = kernels.Kernel(b.sink("again"), [kernels.empty(copies), a, c], {0: expected})
+    apart = separate(kernel.sink)
+    assert sorted(sizes(apart)) == [3, 3, 5, 5, 5]
+    nest_of(apart)
     check_kernel(kernel, apart)
 
 

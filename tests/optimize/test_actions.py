@@ -15,7 +15,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.base.errors import ArgumentError
 from gradlet.base.settings import scope
 from gradlet.codegen import pipeline
-from gradlet.graph.node import UOp
+from gradlet.graph.node import UOp, mk
 from gradlet.graph.passes import Pass
 from gradlet.ops.op import AxisKind, KernelArg, Op
 from gradlet.ops.opt import (
@@ -30,7 +30,7 @@ from gradlet.ops.opt import (
     Tail,
 )
 from gradlet.optimize.actions.language import apply
-from gradlet.optimize.analysis import affine, kernel_ranges, make_range, never_meet
+from gradlet.optimize.analysis import Accesses, affine, kernel_ranges, make_range, never_meet
 from gradlet.optimize.opttext import parse_opts
 from gradlet.target.target import AVX512, NVPTX
 from tests.codegen import kernels
@@ -416,6 +416,41 @@ def test_never_meet_is_never_wrong() -> None:
             found += 1
             assert sets[0].isdisjoint(sets[1])
     assert found > 20
+
+
+def test_groups_that_never_meet_have_no_pair_that_does() -> None:
+    """Accesses as they are copied: a group has the same loops and other constants; most groups apart are found."""
+    chance, found, apart = random.Random(9), 0, 0
+    for _ in range(400):
+        strides = chance.choice(([24, 4, 1], [20, 1], [28, 4]))
+        groups: list[list[UOp]] = []
+        touched: list[set[int]] = []
+        lanes = chance.choice((1, 4))
+        for number in range(2):
+            index, values = UOp.const(dtypes.index, 0), {0}
+            for place, stride in enumerate(strides):
+                size = chance.randint(1, 4)
+                loop = make_range(UOp.const(dtypes.index, size), 10 * number + place, AxisKind.LOOP)
+                index = index + loop * stride
+                values = {v + stride * i for v in values for i in range(size)}
+            base, step = chance.choice((0, 5, 96, 100)), chance.choice((1, 4, 24))
+            constants = [base + step * i for i in range(chance.randint(1, 4))]
+            param = kernels.Builder.param(0, 1000)
+            value = UOp.const(dtypes.float32.vec(lanes) if lanes > 1 else dtypes.float32, 1.0)
+            groups.append(
+                [
+                    mk(Op.STORE, dtypes.void, (mk(Op.INDEX, dtypes.float32, (param, index + c)), value))
+                    for c in constants
+                ]
+            )
+            touched.append({v + c + lane for v in values for c in constants for lane in range(lanes)})
+        apart += touched[0].isdisjoint(touched[1])
+        accesses = Accesses()
+        if not accesses.may_any_meet(*groups):
+            found += 1
+            assert touched[0].isdisjoint(touched[1])
+            assert not any(accesses.may_meet(one, other) for one in groups[0] for other in groups[1])
+    assert apart >= found > apart / 2 > 20
 
 
 def test_two_ranges_of_lanes_are_refused() -> None:
