@@ -12,11 +12,11 @@ from typing import Final
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
-from gradlet.codegen.mixturesteps import Rings, Steps
+from gradlet.codegen.mixturesteps import Results, Rings, Steps
 from gradlet.codegen.writer import Writer
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.rewrite import rewrite
-from gradlet.ops.op import AxisKind, Op, RingArg
+from gradlet.ops.op import AxisKind, LocalArg, Op, RingArg
 from gradlet.ops.opt import Opt, RotateDetail
 from gradlet.optimize.analysis import range_size, size_bound
 from gradlet.rules.sets import INDEX_MATH
@@ -148,12 +148,20 @@ class _Roles:
         buffers = local.arg.size // elements
         return mk(Op.RING, dtypes.index, (), RingArg(buffers, elements * local.dtype.itemsize, warps, number))
 
+    def _buffer(self, box: UOp) -> UOp:
+        """Two buffers a warp for results."""
+        number = 1 + max(n.arg.number for n in self.uops if n.op is Op.LOCAL)
+        size = self.threads // WARP * 2 * prod(box.arg.box)
+        return self.writer.emit(mk(Op.LOCAL, box.dtype, (), LocalArg(number, size)))
+
     def run(self) -> tuple[UOp, ...]:
         writer = self.writer
         for local in (self.queries, self.keys, self.values):
             writer.emit(local)
         for ring in self.rings:
             writer.emit(ring)
+        outputs = _units(self.uops)[1].src[6:]
+        gathered = self._buffer(outputs[0]) if outputs else None
         for lanes in (1, self.threads):
             role = writer.open(lanes, AxisKind.ROLE)
             walk = writer.open(self.order.blocks, AxisKind.WALK)
@@ -161,7 +169,8 @@ class _Roles:
             if lanes == 1:
                 self._copies(uops)
             else:
-                Steps(uops, self.rings, writer).write()
+                results = Results(_units(uops)[1].src[6], gathered, self.threads) if gathered is not None else None
+                Steps(uops, self.rings, writer, results).write()
             writer.close(walk)
             writer.close(role)
         return tuple(writer.result)

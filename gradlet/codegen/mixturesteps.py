@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
+from gradlet.codegen.gathering import gather, parts_of
 from gradlet.codegen.writer import Writer
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.rewrite import rewrite
@@ -37,6 +38,20 @@ class Rings(NamedTuple):
     values: UOp
 
 
+class Results(NamedTuple):
+    """How results are stored as boxes.
+
+    Attributes:
+        box: the first one of a warp.
+        local: where warps gather them.
+        threads: lanes that compute.
+    """
+
+    box: UOp
+    local: UOp
+    threads: int
+
+
 class Steps:
     """The program of the lanes that multiply.
 
@@ -44,9 +59,11 @@ class Steps:
         uops: the program of lanes that does all.
         rings: where factors come in.
         writer: where it is written to.
+        results: how they are stored; None: by each lane.
     """
 
-    def __init__(self, uops: Sequence[UOp], rings: Rings, writer: Writer) -> None:
+    def __init__(self, uops: Sequence[UOp], rings: Rings, writer: Writer, results: Results | None) -> None:
+        self.results = results
         self.rings, self.writer, self.waits = rings, writer, 0
         self.queries = UOp.const(dtypes.index, 0)
         self.block = next((n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.ORDERED), None)
@@ -164,7 +181,19 @@ class Steps:
         turn = writer.turn(rings.values, full=True)
         self._product(self.mixed, turn, 0, {})
         writer.put(mk(Op.PASS_ON, dtypes.void, (turn,)))
-        self._part(self.after, {})
+        self._store()
+
+    def _store(self) -> None:
+        """Store the results."""
+        results, new = self.results, dict[UOp, UOp]()
+        if results is None:
+            self._part(self.after, new)
+            return
+        stores = [n for n in self.after if n.op is Op.STORE]
+        self._part([n for n in self.after if n.op is not Op.STORE], new)
+        stores = [mk(Op.STORE, n.dtype, tuple([new.get(s, s) for s in n.src])) for n in stores]
+        for part in parts_of(stores, results.box, results.local):
+            gather(part, results.threads, len(self.writer.result), self.writer.emit)
 
     def _product(self, unit: UOp, turn: UOp, pending: int, at: dict[UOp, UOp]) -> UOp:
         """Begin a product, with so many still under way then."""

@@ -10,20 +10,50 @@ from collections.abc import Collection, Sequence
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
-from gradlet.codegen.tensorcores import box_of, twin
+from gradlet.codegen.tensorcores import box_of, result_box, twin
 from gradlet.graph.bounds import bounds
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AxisKind, Op, WgmmaArg
-from gradlet.ops.opt import OptKind, RotateDetail
-from gradlet.optimize.analysis import closed_by, kernel_order, make_range, next_number, range_size
+from gradlet.ops.opt import OptKind, RotateDetail, TensorizeDetail
+from gradlet.optimize.analysis import affine, closed_by, kernel_order, make_range, next_number, range_size
 from gradlet.optimize.boxes import axes_of, stored_guards
 
 
 def use_mixture_units(sink: UOp) -> UOp:
     """The kernel with WGMMA in place of both sums along TENSOR ranges."""
+    outputs = _outputs(sink)
     while (node := next((n for n in kernel_order(sink) if _is_tensor(n)), None)) is not None:
-        sink = sink.substitute({node: _product(node, sink)})  # the second product is made of the first one
+        sink = sink.substitute({node: _product(node, sink, outputs)})  # the second product is made of the first one
     return sink
+
+
+def _rotated(sink: UOp) -> RotateDetail:
+    detail = next(o.detail for o in sink.arg.opts if o.kind is OptKind.ROTATE)
+    assert isinstance(detail, RotateDetail)
+    return detail
+
+
+def _outputs(sink: UOp) -> list[UOp]:
+    """Where a warp stores its rows of the one result, 128 bytes of each at a time; nothing where these are no box."""
+    detail = _rotated(sink)
+    if not detail.boxes or len(sink.src) != 1:
+        return []
+    index = sink.src[0].src[0]
+    steps = affine(index.src[1]).terms
+    kinds = {kind: [r for r in steps if r.op is Op.RANGE and r.arg.kind is kind] for kind in AxisKind}
+    half = next((r for r in kinds[AxisKind.UNROLL] if r.arg.number == detail.row), None)
+    threads = {steps[r]: r for r in kinds[AxisKind.THREAD]}
+    if half is None or len(kinds[AxisKind.VECTOR]) != 1 or len(threads) != 3:
+        return []
+    (pair,), row = kinds[AxisKind.VECTOR], steps[half] // 8
+    warps, groups = threads.get(16 * row), [r for r in kinds[AxisKind.UNROLL] if r is not half]
+    if warps is None or threads.get(row) is None or len(groups) != 1:
+        return []
+    whole = 16 * row * (range_size(warps) or 0)
+    rows = {half, *[r for at, r in threads.items() if at >= row], *[r for r in steps if steps[r] == whole]}
+    columns = {pair, *groups, *[r for at, r in threads.items() if at < row]}
+    numbers = (int(r.arg.number) for r in (warps, half, groups[0], pair))
+    return result_box(index, [rows, columns], TensorizeDetail(*numbers))
 
 
 def _is_tensor(node: UOp) -> bool:
@@ -41,7 +71,7 @@ def _ranges_of(load: UOp, kind: AxisKind) -> list[UOp]:
     return [n for n in load.src[0].src[1].toposort() if n.op is Op.RANGE and n.arg.kind is kind]
 
 
-def _product(node: UOp, sink: UOp) -> UOp:
+def _product(node: UOp, sink: UOp, outputs: Sequence[UOp]) -> UOp:
     """A lane's element of a product: which of its registers it is depends on the ranges of the tile."""
     first, second = (_loaded(side) for side in node.src[0].src)
     (depth,) = node.src[1:]
@@ -58,6 +88,8 @@ def _product(node: UOp, sink: UOp) -> UOp:
         warps, eight = sorted(_ranges_of(first, AxisKind.THREAD), key=lambda r: r.arg.number)
         lanes = warps * 8 + eight  # what a lane has depends on both
         boxes.insert(0, _box(first, sink, half))
+    else:
+        boxes += outputs
     arg = WgmmaArg(rows, columns, range_size(depth) or 0, False, registers, alone=True, registers=registers)
     dtype = dtypes.float32.vec(columns // 2)
     arrays = (weights if registers else weights.src[0], second.src[0].src[0].src[0])
@@ -84,9 +116,8 @@ def _box(use: UOp, sink: UOp, half: UOp | None = None) -> UOp:
         )
     if half is not None:
         twins = {r: twin(store.src[0].src[1], own, place, r) for r in place.toposort() if r.op is Op.RANGE}
-        detail = next(o.detail for o in sink.arg.opts if o.kind is OptKind.ROTATE)
-        assert isinstance(detail, RotateDetail)
-        rows = next(n for n in kernel_order(sink) if n.op is Op.RANGE and n.arg.number == detail.row)
+        number = _rotated(sink).row
+        rows = next(n for n in kernel_order(sink) if n.op is Op.RANGE and n.arg.number == number)
         known = [guard.substitute({**twins, rows: twins[half]}) for guard in stored_guards(sink)]
     index = index.substitute(steady)
     axes = axes_of(index, own, lambda r: _group(r, own, half is None, steady.values()), known)

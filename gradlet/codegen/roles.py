@@ -12,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from math import prod
-from typing import Final, NamedTuple
+from typing import Final
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
+from gradlet.codegen.gathering import gather, parts_of
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.rewrite import rewrite
-from gradlet.ops.op import AxisKind, LocalArg, Op, RingArg, SpecialArg, TurnArg, WaitArg
+from gradlet.ops.op import AxisKind, LocalArg, Op, RingArg, TurnArg, WaitArg
 from gradlet.ops.opt import Opt, OptKind, TileOrderDetail
-from gradlet.optimize.analysis import affine, make_range, nesting_order, range_size
+from gradlet.optimize.analysis import make_range, nesting_order, range_size
 from gradlet.rules.sets import INDEX_MATH
 
 WARP: Final = 32
@@ -253,7 +254,7 @@ class _Roles:
             if node.op is Op.STORE and node not in later:
                 self._emit(node)
         # What several results are made of is needed for a few columns at a time.
-        parts = [part for slot, found in boxed.items() for part in _parts(found, outputs[slot], self.buffers[slot])]
+        parts = [part for slot, found in boxed.items() for part in parts_of(found, outputs[slot], self.buffers[slot])]
         for _, group in groupby(sorted(parts, key=lambda part: part.end), key=lambda part: part.end):
             together = list(group)
             values = [
@@ -262,66 +263,4 @@ class _Roles:
             for _, _, value in sorted(values, key=lambda value: value[:2]):
                 self._emit(value)
             for part in together:
-                self._gather(part)
-
-    def _gather(self, part: _Part) -> None:
-        box, local = part.box, part.local
-        lane = mk(Op.SPECIAL, dtypes.index, (), SpecialArg("thread", self.threads))
-        room, row = prod(box.arg.box), ROW // box.dtype.itemsize
-        near, four = lane // 4 % 8, lane % 4
-        piece = 16 // box.dtype.itemsize
-        turn = lane // WARP * (2 * room) + part.number % 2 * room
-        pending = ALL_ROOM if part.number == 0 and part.many % 2 else ROOM
-        self.result.append(mk(Op.WAIT, dtypes.void, (), WaitArg(1 + len(self.result), pending)))
-        for half, column, store in part.stores:
-            along = four * 2 + column
-            at = turn + (near + half * 8) * row + (along // piece ^ near) * piece + along % piece
-            place = mk(Op.INDEX, box.dtype, (local, rewrite(at, INDEX_MATH)))
-            self._emit(mk(Op.STORE, dtypes.void, (place, store.src[1])))
-        along = box.src[1] + part.column if part.column else box.src[1]
-        one = rewrite(mk(Op.BOX, box.dtype, (box.src[0], along, *box.src[2:]), box.arg), INDEX_MATH)
-        place = mk(Op.INDEX, box.dtype, (local, rewrite(turn, INDEX_MATH)))
-        self._emit(mk(Op.STORE_BOX, dtypes.void, (place, one)))
-
-
-class _Part(NamedTuple):
-    """128 bytes of every row of one result.
-
-    Attributes:
-        box: the first box of the result.
-        local: where a warp gathers two of them.
-        number: which of the parts of this result it is.
-        many: how many there are.
-        column: its first column.
-        end: the column after its last one.
-        stores: half of a tile's rows, column in the part, and what is stored there.
-    """
-
-    box: UOp
-    local: UOp
-    number: int
-    many: int
-    column: int
-    end: int
-    stores: list[tuple[int, int, UOp]]
-
-
-def _parts(stores: list[UOp], box: UOp, local: UOp) -> list[_Part]:
-    """The parts of one result, from left to right."""
-    arg, row = box.arg, ROW // box.dtype.itemsize
-    # The second row of a lane is eight further along one axis, or the next along another.
-    rows = [(step, part) for step, part in zip(arg.strides[1:], arg.box[1:], strict=True) if part > 1]
-    down = 8 * rows[0][0] if len(rows) == 1 else rows[-1][0]
-    forms = [affine(s.src[0].src[1]) for s in stores]
-    base = min(f.constant for f in forms)
-    if any(f.terms != forms[0].terms for f in forms):
-        raise CompilerError("results of a lane lie no constant distances apart")
-    parts: dict[int, list[tuple[int, int, UOp]]] = {}
-    for form, store in zip(forms, stores, strict=True):
-        half, column = divmod(form.constant - base, down)
-        parts.setdefault(column // row, []).append((half, column % row, store))
-    order = sorted(parts)
-    return [
-        _Part(box, local, number, len(order), part * row, (part + 1) * row, parts[part])
-        for number, part in enumerate(order)
-    ]
+                gather(part, self.threads, len(self.result), self._emit)

@@ -96,7 +96,7 @@ def _boxes(
     slots = [o.amount for o in sink.arg.opts if o.kind is OptKind.EPILOGUE]
     for root in sink.src:
         if root.src[0].src[0].arg.slot in slots:
-            boxes.extend(_result_box(root.src[0], sides, detail))
+            boxes.extend(result_box(root.src[0], sides, detail))
     return tiles.first.src[0], tiles.second.src[0], boxes
 
 
@@ -125,7 +125,7 @@ def box_of(index: UOp, axes: list[Axis], inside: Collection[UOp]) -> UOp:
     return mk(Op.BOX, index.dtype, (index.src[0], *[a.begin(inside) for a in axes]), arg)
 
 
-def _result_box(index: UOp, sides: list[set[UOp]], detail: TensorizeDetail) -> list[UOp]:
+def result_box(index: UOp, sides: list[set[UOp]], detail: TensorizeDetail) -> list[UOp]:
     """Where a warp stores its rows, 128 bytes of each at a time; nothing where these are no box."""
     kinds = (AxisKind.THREAD, AxisKind.UNROLL, AxisKind.VECTOR)
     inside = {r for r in sides[0] | sides[1] if r.arg.kind in kinds and r.arg.number != detail.warps}

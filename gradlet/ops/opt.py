@@ -117,6 +117,7 @@ class RotateDetail(NamedTuple):
         buffers: of the keys and values that a GPU's copy engine brings while its matrix units multiply; 0 on a CPU.
         workgroups: of a GPU, that take blocks of rows one after another; 0: each has one.
         queries: buffers of the rows' factors, for a block and the next ones.
+        boxes: 1 if results go through shared memory, from where the copy engine stores them.
     """
 
     row: int
@@ -124,6 +125,7 @@ class RotateDetail(NamedTuple):
     buffers: int = 0
     workgroups: int = 0
     queries: int = 1
+    boxes: int = 0
 
 
 class FeedDetail(NamedTuple):

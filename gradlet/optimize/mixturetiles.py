@@ -21,6 +21,8 @@ from gradlet.optimize.rotation import row_and_column
 from gradlet.target.rotation import WARP_ROWS, Blocks, unit_blocks, unit_buffers
 from gradlet.target.target import Target
 
+RESULTS_AS_BOXES: int = 0  # 1 has not been measured yet
+
 
 def by_units(opts: Iterable[Opt]) -> bool:
     """Whether a schedule has matrix units go over the keys."""
@@ -64,8 +66,8 @@ def mixture_tile(facts: KernelFacts, target: Target, cut: Blocks | None = None) 
     for r in _rest(facts, mixture.product, (row, column)):
         opts.add(OptKind.PARALLEL, int(r.arg.number))
     tail = Tail.MASK if keys % cut.keys else Tail.EXACT
-    buffers = unit_buffers(target, cut, keys, columns, depth)
-    detail = RotateDetail(halves, 0, buffers.keys, target.cores, buffers.queries)
+    buffers = unit_buffers(target, cut, keys, columns, depth, RESULTS_AS_BOXES)
+    detail = RotateDetail(halves, 0, buffers.keys, target.cores, buffers.queries, RESULTS_AS_BOXES)
     opts.opts.append(Opt(OptKind.ROTATE, int(mixture.along.arg.number), cut.keys, tail, detail))
     try:
         actions.apply(facts.sink, opts.opts, target)

@@ -129,9 +129,12 @@ class Buffers(NamedTuple):
     queries: int
 
 
-def unit_buffers(target: Target, cut: Blocks, keys: int, columns: int, depth: int) -> Buffers:
-    """As many as there is room for: a second block of queries pays where few of keys follow, more of keys else."""
-    room = target.shared_bytes - RING_WORDS
+def unit_buffers(target: Target, cut: Blocks, keys: int, columns: int, depth: int, boxes: int) -> Buffers:
+    """As many as there is room for: a second block of queries pays where few of keys follow, more of keys else.
+
+    With `boxes`, warps have two buffers of 128 bytes a row for results.
+    """
+    room = target.shared_bytes - RING_WORDS - boxes * 2 * 128 * cut.rows
     rows, pair = 2 * cut.rows * depth, 2 * cut.keys * (depth + columns)
     most = [min(MOST_BUFFERS, (room - n * rows) // pair) for n in (1, 2)]
     second = most[1] >= min(most[0], ENOUGH_BUFFERS) or (most[1] > 1 and keys < MANY_BLOCKS * cut.keys)

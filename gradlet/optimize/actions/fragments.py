@@ -111,6 +111,7 @@ class _Fragments(OnePass):
         elements = opt.detail.queries * self.rows * self.depth_size + opt.detail.buffers * amount * (
             self.depth_size + self.columns
         )
+        elements += opt.detail.boxes * 2 * TILE * self.rows  # what warps gather
         if 2 * elements + TILE * 8 > target.shared_bytes:
             raise refusal(opt, f"lanes share {target.shared_bytes} bytes; choose fewer buffers or shorter blocks")
 

@@ -17,6 +17,7 @@ from gradlet.codegen.pipeline import lower
 from gradlet.graph.bounds import bounds
 from gradlet.ops.op import AxisKind, Op
 from gradlet.ops.opt import OptKind
+from gradlet.optimize import mixturetiles
 from gradlet.render import cuda
 from gradlet.target.target import SM_90, Target
 from tests.device.cuda import emulate
@@ -152,6 +153,16 @@ def test_workgroups_take_blocks_until_none_is_left(causal: bool) -> None:
     for case in (Case(3, 3, 150, 140, causal=causal), Case(4, 2, 260, 141, causal=causal)):
         check(case, few)
         check(case, few)
+
+
+@pytest.mark.parametrize("columns", [64, 128])
+def test_results_are_stored_as_boxes(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the last query is another head, whose rows stay as they are."""
+    monkeypatch.setattr(mixturetiles, "RESULTS_AS_BOXES", 1)
+    q, k, v = (Tensor.empty(2, 150, n, dtype="bfloat16", device="NULL:sm_90") for n in (64, 64, columns))
+    (call,) = q.scaled_dot_product_attention(k, v).schedule().calls
+    assert sum(n.op is Op.STORE_BOX for n in lower(call.ast, SM_90).uops) == columns // 64
+    check(Case(3, 3, 150, 70, columns=columns, causal=True), replace(SM_90, name="sm_90_boxes", cores=2))
 
 
 @pytest.mark.parametrize("length", [5000, 8192])
