@@ -222,7 +222,8 @@ class Steps:
     def _scale(self, new: dict[UOp, UOp]) -> None:
         """Scale the weighted values so far, where a lane of the warp does so by anything but 1.
 
-        What is computed before this condition is not moved behind it: that goes on beside the second product.
+        What is computed before this condition is not moved behind it: that goes on beside the second product. Where
+        several warps share units, a renderer waits before the condition, not in it: warps differ in it.
         """
         changes = [new[f].alu(Op.CMPNE, UOp.const(f.dtype, 1)) for f in self.factors]
         change = reduce(lambda a, b: mk(Op.OR, dtypes.bool, (a, b)), changes)

@@ -237,6 +237,7 @@ class _Kernel(CKernel):
         self.rings = [n for n in program.uops if n.op is Op.RING]
         self.under_way: list[str] = []  # products in arrays of their own that are not waited for
         self.under_way_outside: dict[UOp, list[str]] = {}  # of conditions that are open
+        self.voted = "0.0f"  # a factor that lanes have looked at together last
         self.takes_blocks = _takes_blocks(program)
         self.weighs = any(n.op is Op.WGMMA and n.arg.registers for n in program.uops)
         self.swallowed = swallowed_powers(program.uops)
@@ -323,6 +324,9 @@ class _Kernel(CKernel):
                 self.line("#pragma unroll 1")
             super()._range(node)
             return
+        if self.under_way and any(n.op is Op.ACROSS for n in node.src[0].src[:1]):
+            self.line(f"computed_until_here({self.voted});")
+            self._await_products(0)  # not inside: warps differ, and those of a warpgroup wait for units at one place
         self.line(f"if ({self.value(node.src[0])[0]}) {{")
         self.under_way_outside[node] = list(self.under_way)
         self.depth += 1
@@ -581,6 +585,7 @@ class _Kernel(CKernel):
         op, lanes, stride = node.arg
         dtype = node.dtype.scalar
         if op is Op.OR and dtype is dtypes.bool and lanes == WARP and stride == 1:
+            self.voted = next((self.value(n.src[0])[0] for n in node.src[0].toposort() if n.op is Op.CMPNE), "0.0f")
             name = self.declare(dtype, f"any_lane({self.value(node.src[0])[0]})")
             self.values[node] = (name,)
             return

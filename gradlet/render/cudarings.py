@@ -48,6 +48,11 @@ inline_ void warp_has_gathered() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncwarp();
 }
+// What is written before stays before what is written behind, where a wait for matrix units would be moved ahead of it:
+// a branch that is never taken, as a power of two is not negative, but nobody knows.
+inline_ void computed_until_here(float power) {
+  if (power < 0.0f) asm volatile("nanosleep.u32 1;");
+}
 """
 
 # Blocks are taken one after another by all workgroups. Launches of a kernel run one after another: the last to ask,

@@ -202,3 +202,17 @@ def test_registers_hold_all_of_it_and_units_run_on(depth: int, columns: int, cau
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stderr
     assert "0 bytes spill stores, 0 bytes spill loads" in said and "0 bytes stack frame" in said
     assert "(C75" not in said  # units that wait for each other
+
+
+def test_warps_that_differ_wait_for_units_at_the_same_place() -> None:
+    """`wgmma.wait_group` is for all warps of a warpgroup: it stands before the condition in which they differ."""
+    q, k, v = (Tensor.empty(2, 512, 64, dtype="bfloat16", device="NULL:sm_90") for _ in range(3))
+    (call,) = q.scaled_dot_product_attention(k, v, is_causal=True).schedule().calls
+    lines = [line.strip() for line in cuda.render(lower(call.ast, SM_90), SM_90).splitlines()]
+    voted = [i for i, line in enumerate(lines) if "= any_lane(" in line]
+    assert voted
+    for place in voted:
+        opened = next(i for i in range(place, len(lines)) if lines[i].startswith("if ("))
+        assert any(line.startswith("wait_for_units<0>") for line in lines[place:opened])
+        inside = lines[opened + 1 : lines.index("}", opened)]
+        assert inside and not any("wait_for" in line for line in inside)
