@@ -23,7 +23,7 @@ def test_blocks_fit_into_registers_and_shared_memory() -> None:
         (4096, 4096, 4096, 1),
         (768, 768, 256, 1),  # over before another kernel has begun
         (50304, 768, 16384, 1),
-        (256, 256, 1 << 17, 16),
+        (256, 256, 1 << 17, 32),
     ],
 )
 def test_sums_are_cut_where_parts_fill_the_gpu(rows: int, columns: int, depth: int, count: int) -> None:
