@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,8 @@ class Row:
     work: float
     unit: str
     tf32: bool = False
+    before: int = 0  # launches that come first and are not timed
+    timed: Callable[..., Callable[[], Any]] | None = None  # makes of arrays what is timed of theirs
 
 
 def memory(name: str, dtype: str, shapes: Any, function: Any, nbytes: float, theirs: Any = None) -> Row:
@@ -119,6 +121,27 @@ def attention(length: int, width: int, causal: bool, of_keys: int = 16, dtype: s
     )  # fmt: skip
 
 
+def attention_backward(length: int, width: int, causal: bool, of_keys: int = 16) -> Row:
+    """The gradients of queries, keys and values, given that of the result: without the launch that makes the result."""
+    forward = attention(length, width, causal, of_keys)
+    how = {"is_causal": causal, "enable_gqa": of_keys != 16}
+
+    def ours(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Any:
+        out = q.scaled_dot_product_attention(k, v, **how)
+        return (out, *out.gradient(q, k, v, gradient=g))
+
+    def timed(q: Any, k: Any, v: Any, g: Any) -> Callable[[], Any]:
+        inputs = [x.detach().requires_grad_() for x in (q, k, v)]
+        out = torch.nn.functional.scaled_dot_product_attention(*inputs, **how)
+        return lambda: (out.detach(), *torch.autograd.grad(out, inputs, g, retain_graph=True))
+
+    return replace(
+        forward, name=forward.name.replace("attention", "attention backward"),
+        shapes=(*forward.shapes, forward.shapes[0]),
+        ours=ours, theirs=lambda *arrays: timed(*arrays)(), work=2.5 * forward.work, before=1, timed=timed,
+    )  # fmt: skip
+
+
 def rows() -> Iterator[Row]:
     """All comparisons."""
     functional = torch.nn.functional
@@ -169,6 +192,12 @@ def rows() -> Iterator[Row]:
     yield attention(8192, 128, True, of_keys=4)
     yield attention(8192, 128, True, dtype="f16")
     yield attention(5000, 128, True)
+    for length in (2048, 8192):
+        for width in (64, 128):
+            for causal in (True, False):
+                yield attention_backward(length, width, causal)
+    yield attention_backward(8192, 128, True, of_keys=4)
+    yield attention_backward(5000, 128, True)
     for channels, side, window, stride in ((256, 56, 3, 1), (256, 56, 3, 2), (256, 56, 1, 1), (512, 28, 3, 1)):
         yield convolution(channels, side, window, stride)
     yield convolution(256, 56, 3, 1, channels_last=False)
@@ -194,9 +223,14 @@ def random(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
     return torch.randn(*shape, device="cuda").to(TYPES[dtype][1])
 
 
-def launches(result: Tensor) -> list[tuple[Any, list[Any], list[int]]]:
-    """The kernels of a lazy tensor with their memory, ready to be launched again and again."""
-    plan = result.schedule()
+def several(results: Any) -> list[Any]:
+    """What a function gives, one result or several."""
+    return list(results) if isinstance(results, tuple) else [results]
+
+
+def launches(results: Sequence[Tensor]) -> list[tuple[Any, list[Any], list[int]]]:
+    """The kernels of lazy tensors with their memory, ready to be launched again and again."""
+    plan = results[0].schedule(*results[1:])
     bind_parts(plan.memory.arenas, plan.memory.places, {})
     return [
         (get_kernel(c.ast, c.device).program, [buffer_of(b) for b in c.buffers], [plan.values[v] for v in c.variables])
@@ -233,20 +267,25 @@ def compare(gpu: Any, row: Row, beam: int) -> str:
     torch.backends.cuda.matmul.allow_tf32 = row.tf32
     theirs = [random(shape, row.dtype) for shape in row.shapes]
     mine = [to_tensor(array, row.dtype) for array in theirs]
-    wanted = row.theirs(*theirs).float()
-    found = torch.from_numpy(row.ours(*mine).cast(dtypes.float32).numpy()).cuda()
-    error = float((found - wanted).abs().max() / (wanted.abs().max() + 1e-30))
+    wanted = [x.float() for x in several(row.theirs(*theirs))]
+    results = several(row.ours(*mine))
+    Tensor.realize(*results)
+    found = [torch.from_numpy(x.cast(dtypes.float32).numpy()).cuda() for x in results]
+    errors = [(a - b).abs().max() / (b.abs().max() + 1e-30) for a, b in zip(found, wanted, strict=True)]
+    error = max(float(e) for e in errors)
     if not error < 0.02:
         return f"| {row.name} | {row.dtype} | wrong: {error:.1e} | | | | | |"
-    del wanted, found
+    del wanted, found, results
     with scope(BEAM=beam):
-        kernels = launches(row.ours(*mine))
+        kernels = launches(several(row.ours(*mine)))
     our_seconds(gpu, kernels, 2)
+    kernels = kernels[row.before :]
+    run = row.timed(*theirs) if row.timed is not None else lambda: row.theirs(*theirs)
     guess = our_seconds(gpu, kernels, 2)
     count = max(3, min(200, int(TARGET_MS / 1e3 / guess)))
     pairs = []
     for _ in range(ROUNDS):
-        pairs.append((our_seconds(gpu, kernels, count), their_seconds(lambda: row.theirs(*theirs), count)))
+        pairs.append((our_seconds(gpu, kernels, count), their_seconds(run, count)))
     ours, others = (statistics.median(column) for column in zip(*pairs, strict=True))
     scale = 1e9 if row.unit == "GB/s" else 1e12
     return (

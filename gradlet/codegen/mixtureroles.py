@@ -53,38 +53,38 @@ def _units(uops: Sequence[UOp]) -> tuple[UOp, UOp]:
     return scores, mixed
 
 
-def _ordered(uops: Sequence[UOp]) -> UOp | None:
+def ordered(uops: Sequence[UOp]) -> UOp | None:
     """The loop over blocks of keys."""
     return next((n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.ORDERED), None)
 
 
-class _Order:
+class Order:
     """Which block of queries is the n-th, of all workgroups together.
 
-    Where later blocks see more keys the longest come first, of several heads in turns: what ends last is short. As many
-    heads as have their keys and values in the second cache.
+    Where some blocks see more than others the longest come first, of several heads in turns: what ends last is short.
+    As many heads as have what goes by in the second cache.
     """
 
     def __init__(self, parallel: Sequence[UOp], block: UOp | None, head_bytes: int) -> None:
         self.parallel = parallel
         self.sizes = {r: range_size(r) or 1 for r in parallel}
         self.blocks = prod(self.sizes.values())
-        self.rows = self._growing(block)
+        self.rows, self.growing = self._rows(block)
         if self.rows is not None:
             heads = self.blocks // self.sizes[self.rows]
             most = max(1, SECTION_BYTES // head_bytes)
             self.heads = max(n for n in range(1, heads + 1) if heads % n == 0 and n <= most)
 
-    def _growing(self, block: UOp | None) -> UOp | None:
-        """The range whose later blocks see more keys."""
+    def _rows(self, block: UOp | None) -> tuple[UOp | None, bool]:
+        """The range whose blocks see more or less, and whether it is the later ones that see more."""
         found = [] if block is None else [r for r in block.src[0].ranges if r in self.sizes]
         if block is None or len(found) != 1:
-            return None
+            return None, False
         (loop,) = found
         ends = [{loop: UOp.const(dtypes.index, n)} for n in (0, self.sizes[loop] - 1)]
-        few, many = (rewrite(block.src[0].substitute(end), INDEX_MATH) for end in ends)
-        plain = few.op is Op.CONST and many.op is Op.CONST
-        return loop if plain and many.arg > few.arg else None
+        first, last = (rewrite(block.src[0].substitute(end), INDEX_MATH) for end in ends)
+        plain = first.op is Op.CONST and last.op is Op.CONST and first.arg != last.arg
+        return (loop, bool(last.arg > first.arg)) if plain else (None, False)
 
     def digits(self, number: UOp) -> dict[UOp, UOp]:
         """What the ranges are."""
@@ -93,7 +93,8 @@ class _Order:
         if self.rows is not None:
             size = self.sizes[self.rows]
             inside = number % (self.heads * size)
-            found[self.rows] = inside // self.heads * -1 + (size - 1)
+            at = inside // self.heads
+            found[self.rows] = at * -1 + (size - 1) if self.growing else at
             rest = number // (self.heads * size) * self.heads + inside % self.heads
             loops.remove(self.rows)
         for loop in reversed(loops):
@@ -102,7 +103,7 @@ class _Order:
         return {loop: rewrite(at, INDEX_MATH) for loop, at in found.items()}
 
 
-def _placed(uops: Sequence[UOp], place: dict[UOp, UOp]) -> list[UOp]:
+def placed(uops: Sequence[UOp], place: dict[UOp, UOp]) -> list[UOp]:
     """The program with other nodes in place of ranges, which it then does not open."""
     new: dict[UOp, UOp] = dict(place)
 
@@ -126,7 +127,7 @@ class _Roles:
     def __init__(self, given: Sequence[UOp], threads: int, detail: RotateDetail) -> None:
         queries = _units(given)[0].src[0]
         several = queries.replace(arg=queries.arg._replace(size=queries.arg.size * detail.queries))
-        uops = _placed(given, {queries: several})
+        uops = placed(given, {queries: several})
         self.uops, self.threads = uops, threads
         scores, mixed = _units(uops)
         self.parallel = [n for n in uops if n.op is Op.RANGE and n.arg.kind is AxisKind.PARALLEL]
@@ -135,9 +136,9 @@ class _Roles:
         self.writer = Writer(1 + max((n.arg.number for n in uops if n.op is Op.RANGE), default=0))
         self.queries, self.keys, self.values = scores.src[0], scores.src[1], mixed.src[1]
         tile = scores.arg.columns * scores.arg.depth, mixed.arg.columns * mixed.arg.depth
-        block = _ordered(uops)
+        block = ordered(uops)
         most = 1 if block is None else size_bound(block)
-        self.order = _Order(self.parallel, block, sum(tile) * self.keys.dtype.itemsize * most)
+        self.order = Order(self.parallel, block, sum(tile) * self.keys.dtype.itemsize * most)
         warps = threads // WARP
         self.rings = Rings(
             self._ring(0, self.queries, queries.arg.size, warps),
@@ -165,7 +166,7 @@ class _Roles:
         for lanes in (1, self.threads):
             role = writer.open(lanes, AxisKind.ROLE)
             walk = writer.open(self.order.blocks, AxisKind.WALK)
-            uops = _placed(self.uops, self.order.digits(walk))
+            uops = placed(self.uops, self.order.digits(walk))
             if lanes == 1:
                 self._copies(uops)
             else:
@@ -177,7 +178,7 @@ class _Roles:
 
     def _copies(self, uops: Sequence[UOp]) -> None:
         """The lane that begins copies."""
-        writer, rings, block = self.writer, self.rings, _ordered(uops)
+        writer, rings, block = self.writer, self.rings, ordered(uops)
         scores, mixed = _units(uops)
         last = zero = UOp.const(dtypes.index, 0)
         at = {} if block is None else {block: zero}

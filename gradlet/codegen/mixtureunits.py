@@ -14,7 +14,7 @@ from gradlet.codegen.tensorcores import box_of, result_box, twin
 from gradlet.graph.bounds import bounds
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AxisKind, Op, WgmmaArg
-from gradlet.ops.opt import OptKind, RotateDetail, TensorizeDetail
+from gradlet.ops.opt import FeedDetail, OptKind, RotateDetail, TensorizeDetail
 from gradlet.optimize.analysis import affine, closed_by, kernel_order, make_range, next_number, range_size
 from gradlet.optimize.boxes import axes_of, stored_guards
 
@@ -27,16 +27,16 @@ def use_mixture_units(sink: UOp) -> UOp:
     return sink
 
 
-def _rotated(sink: UOp) -> RotateDetail:
-    detail = next(o.detail for o in sink.arg.opts if o.kind is OptKind.ROTATE)
-    assert isinstance(detail, RotateDetail)
+def _blocks_of(sink: UOp) -> RotateDetail | FeedDetail:
+    detail = next(o.detail for o in sink.arg.opts if o.kind in (OptKind.ROTATE, OptKind.FEED))
+    assert isinstance(detail, (RotateDetail, FeedDetail))
     return detail
 
 
 def _outputs(sink: UOp) -> list[UOp]:
     """Where a warp stores its rows of the one result, 128 bytes of each at a time; nothing where these are no box."""
-    detail = _rotated(sink)
-    if not detail.boxes or len(sink.src) != 1:
+    detail = _blocks_of(sink)
+    if isinstance(detail, FeedDetail) or not detail.boxes or len(sink.src) != 1:
         return []
     index = sink.src[0].src[0]
     steps = affine(index.src[1]).terms
@@ -116,7 +116,7 @@ def _box(use: UOp, sink: UOp, half: UOp | None = None) -> UOp:
         )
     if half is not None:
         twins = {r: twin(store.src[0].src[1], own, place, r) for r in place.toposort() if r.op is Op.RANGE}
-        number = _rotated(sink).row
+        number = _blocks_of(sink).row
         rows = next(n for n in kernel_order(sink) if n.op is Op.RANGE and n.arg.number == number)
         known = [guard.substitute({**twins, rows: twins[half]}) for guard in stored_guards(sink)]
     index = index.substitute(steady)

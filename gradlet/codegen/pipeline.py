@@ -12,6 +12,7 @@ from gradlet.codegen import (
     decompose_ops,
     divisions,
     expand,
+    feedroles,
     interleave,
     linearize,
     loops,
@@ -33,6 +34,7 @@ from gradlet.graph.passes import Observer, Pass, Pipeline
 from gradlet.graph.program import LinearProgram
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AxisKind, KernelArg, Op, Stage
+from gradlet.ops.opt import OptKind
 from gradlet.optimize import cost, heuristic, mixturetiles
 from gradlet.optimize.actions import language as actions
 from gradlet.optimize.analysis import KernelFacts, range_size, remembered_order, size_bound
@@ -175,7 +177,9 @@ def lower(ast: UOp, target: Target, observers: Sequence[Observer] = (), parallel
         if target.warp > 1:
             uops, lanes = simt.to_lanes(sink, ordered)
             if mixtureroles.is_mixture(uops):
-                uops, threads, grid = mixtureroles.separate_mixture(uops, lanes.threads, sink.arg.opts)
+                feeding = any(o.kind is OptKind.FEED for o in sink.arg.opts)
+                separate = feedroles.separate_feeding if feeding else mixtureroles.separate_mixture
+                uops, threads, grid = separate(uops, lanes.threads, sink.arg.opts)
                 return replace(describe(ast, sink, uops, lanes._replace(threads=threads)), grid=grid)
             if roles.has_roles(uops):
                 uops, threads = roles.separate_roles(uops, lanes.threads, sink.arg.opts)

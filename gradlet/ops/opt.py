@@ -134,10 +134,14 @@ class FeedDetail(NamedTuple):
     Attributes:
         row: the number of their range.
         pad: by how many elements the rows side by side in an array are longer than they have to be.
+        buffers: of the factors that a GPU's copy engine brings while its matrix units multiply; 0 on a CPU.
+        workgroups: of a GPU, that take blocks of rows one after another; 0: each has one.
     """
 
     row: int
     pad: int = 0
+    buffers: int = 0
+    workgroups: int = 0
 
 
 DETAILS: Final[dict[OptKind, type[OptDetail]]] = {

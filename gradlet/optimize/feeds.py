@@ -38,15 +38,20 @@ class Fed(NamedTuple):
         node: its REDUCE in the kernel.
         weight: the weight, in terms of the common loop and the common products.
         values: what is weighted, likewise.
-        column: the range of its own that the values have.
+        columns: the ranges of its own that the values have, one where none has been cut.
         reverse: whether the values are the first factor.
     """
 
     node: UOp
     weight: UOp
     values: UOp
-    column: UOp
+    columns: tuple[UOp, ...]
     reverse: bool
+
+    @property
+    def column(self) -> UOp:
+        """The range of columns."""
+        return self.columns[0]
 
 
 class Feeds(NamedTuple):
@@ -56,7 +61,7 @@ class Feeds(NamedTuple):
         along: the range that all sums go over: the one of the first.
         inner: the products that weights are made of.
         sums: the sums.
-        rows: ranges of rows that share what goes by along the loop, the longest first.
+        rows: ranges of rows that share what goes by along the loop, the longest first; none of ranges that are cut.
     """
 
     along: UOp
@@ -65,8 +70,14 @@ class Feeds(NamedTuple):
     rows: tuple[UOp, ...]
 
 
-def find_feeds(facts: KernelFacts, loop: UOp | None = None) -> Feeds | None:
-    """The products of a kernel that feed its sums, if it is one; `loop` is the range of the first sum."""
+def find_feeds(facts: KernelFacts, loop: UOp | None = None, cut: bool = False) -> Feeds | None:
+    """The products of a kernel that feed its sums, if it is one.
+
+    Args:
+        facts: the kernel.
+        loop: the range of the first sum.
+        cut: whether rows and columns are ranges of lanes already.
+    """
     ranges = facts.ranges
     closing: set[UOp] = {r for n in facts.reduces for r in n.src[1:]}
     outer = [n for n in facts.reduces if ranges[n].isdisjoint(closing)]
@@ -84,11 +95,12 @@ def find_feeds(facts: KernelFacts, loop: UOp | None = None) -> Feeds | None:
             return None
         weight, values = found[0], next(s for s in node.src[0].src if s is not found[0])
         columns = ranges[values] - ranges[weight] - {own}
-        if len(columns) != 1 or own not in ranges[values]:
+        if not columns or (len(columns) > 1 and not cut) or own not in ranges[values]:
             return None
         weight, values = weight.substitute({own: along}), values.substitute({own: along})
-        (column,) = columns
-        sums.append(Fed(node, _shared(weight, inner), values, column, node.src[0].src[0] is not found[0]))
+        reverse = node.src[0].src[0] is not found[0]
+        by_number = tuple(sorted(columns, key=lambda r: r.arg.number))
+        sums.append(Fed(node, _shared(weight, inner), values, by_number, reverse))
     parts = [_parted(node, along, sums) for node in inner]
     products = [p for p in parts if p is not None]
     if len(products) < len(parts):
@@ -97,6 +109,8 @@ def find_feeds(facts: KernelFacts, loop: UOp | None = None) -> Feeds | None:
     common = frozenset.intersection(*[frozenset(s.weight.ranges) for s in sums])
     rows = [r for r in common if r not in shared and r.arg.kind is AxisKind.LOOP and range_size(r) is not None]
     rows = [r for r in rows if all(r in p.own.ranges for p in products)]
+    if cut:
+        return Feeds(along, tuple(products), tuple(sums), ())
     if not rows or any(s.column.arg.kind is not AxisKind.LOOP or range_size(s.column) is None for s in sums):
         return None
     rows.sort(key=lambda r: (-(range_size(r) or 0), -r.arg.number))
@@ -123,7 +137,7 @@ def _shared(weight: UOp, inner: list[UOp]) -> UOp:
 def _parted(node: UOp, along: UOp, sums: list[Fed]) -> Inner | None:
     """The factors of an inner product, if one belongs to the rows and one goes by."""
     depth = node.src[1]
-    columns = {s.column for s in sums}
+    columns = {r for s in sums for r in s.columns}
     if range_size(depth) is None or node.src[0].mask & 1 << Op.REDUCE or not columns.isdisjoint(node.ranges):
         return None
     first, second = node.src[0].src
@@ -157,7 +171,7 @@ def _zero_outside(weight: UOp, along: UOp) -> list[Bound]:
             stack += node.src
         elif node.op is Op.CAST or node.op is Op.FDIV:
             stack.append(node.src[0])
-        elif node.op is Op.EXP:
+        elif node.op in (Op.EXP, Op.EXP2):
             found += bounds_of(node.src[0], along)
         elif node.op is Op.WHERE:
             condition, yes, no = node.src

@@ -17,7 +17,7 @@ from gradlet.ops.opt import Opt, OptKind
 from gradlet.optimize import blocks, units
 from gradlet.optimize.actions.deal import find_rows
 from gradlet.optimize.analysis import Access, KernelFacts, is_fixed, size_bound
-from gradlet.optimize.mixturetiles import mixture_tile
+from gradlet.optimize.mixturetiles import feeding_tile, mixture_tile
 from gradlet.optimize.plan import Plan
 
 BLOCK: Final = 256  # lanes of a workgroup, where nothing asks for another number
@@ -36,7 +36,8 @@ GROUPS: Final = 32  # of lanes that share a reduction across memory, at most
 
 def share(facts: KernelFacts, plan: Plan) -> None:
     """Choose lanes, accesses and workgroups for a kernel."""
-    product = mixture_tile(facts, plan.target) or units.tensor_tile(facts, plan.target)
+    product = mixture_tile(facts, plan.target) or feeding_tile(facts, plan.target)
+    product = product or units.tensor_tile(facts, plan.target)
     product = product or blocks.tile(facts, plan.target)
     if product is not None:
         plan.opts.extend(product)

@@ -28,6 +28,8 @@ WARP: Final = 32
 WARPGROUP: Final = 128
 # Of a lane that copies, and of one that computes beside it, by groups of four warps that do.
 REGISTERS: Final = {2: (40, 232), 3: (32, 160)}
+MANY: Final = 160  # of units, in a lane, from which on two warpgroups get all there are
+MANY_REGISTERS: Final = (24, 240)
 PAIRED: Final = frozenset({"float16", "bfloat16"})  # two of them are made of float32 at once
 ALIGN: Final = 128  # bytes, of arrays in shared memory
 WHOLE: Final = 1024  # where pieces are exchanged by row
@@ -307,9 +309,13 @@ class _Kernel(CKernel):
         if not _in_pairs(array):
             super()._store(node)
             return
-        if value.op is not Op.CAST or value.dtype.count != 2 or value.src[0].dtype.scalar is not dtypes.float32:
+        if value.op is Op.CONST:  # what a mask hides from all lanes
+            wide = UOp.const(dtypes.float32.vec(value.dtype.count), value.arg)
+        else:
+            wide = value.src[0] if value.op is Op.CAST else value
+        if wide.dtype.count != 2 or wide.dtype.scalar is not dtypes.float32:
             raise RenderError(f"kernel {self.program.name}: a register of two floats is not stored as a whole")
-        pair = ", ".join(self.value(value.src[0]))
+        pair = ", ".join(self.value(wide))
         kind = FACTORS[array.dtype].name
         self.line(f"{self.value(array)[0]}[{self.value(place)[0]} / 2] = pair_{kind}({pair});")
 
@@ -442,9 +448,15 @@ class _Kernel(CKernel):
             self.lines.append(f"{inner}u32 {phase} = {int(copies)};")
         self.values[node] = ("0",)
 
+    def _registers_of_units(self) -> int:
+        """Of a lane: those of all products that are made beside one another."""
+        units = {n.src[:2]: int(n.arg.columns) for n in self.program.uops if n.op is Op.WGMMA}
+        return sum(units.values()) // 2
+
     def _hand_over(self, copies: bool, lanes: int) -> None:
         """The warps that copy leave their registers to those that compute."""
-        few, many = REGISTERS[lanes // WARPGROUP]
+        full = lanes == 2 * WARPGROUP and self._registers_of_units() > MANY
+        few, many = MANY_REGISTERS if full else REGISTERS[lanes // WARPGROUP]
         name, count = ("fewer", few) if copies else ("more", many)
         self.line(f"if (threadIdx.x {'>=' if copies else '<'} {lanes}u) {name}_registers<{count}>();")
 

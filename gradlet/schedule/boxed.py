@@ -14,6 +14,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import MOVEMENT, Op
 from gradlet.schedule.affineviews import affine_view
+from gradlet.schedule.moves import chain_to, replay, root_of
 
 if TYPE_CHECKING:
     from gradlet.schedule.fuse import Search
@@ -33,10 +34,19 @@ def come_as_boxes(search: Search, factors: Collection[tuple[UOp, int]], inside: 
     """
     if any(n.op in (Op.VARIABLE, Op.BIND) for n in search.steps.order):
         return False  # how much there is may only be known at launch
-    if any(side.op is not Op.CAST or side.dtype is not dtypes.float32 for side, _ in factors):
+    narrow = [(_converted(side), axis) for side, axis in factors]
+    kinds = {side.dtype for side, _ in narrow if side is not None}
+    if len(kinds) != 1 or not kinds <= set(NARROW):
         return False
-    kinds = {side.src[0].dtype for side, _ in factors}
-    return len(kinds) == 1 and kinds <= set(NARROW) and all(_is_box(search, s.src[0], a, inside) for s, a in factors)
+    return all(side is not None and _is_box(search, side, axis, inside) for side, axis in narrow)
+
+
+def _converted(side: UOp) -> UOp | None:
+    """What a factor in float32 is a conversion of, under the movement ops above it."""
+    bottom = root_of(side)
+    if bottom.op is not Op.CAST or bottom.dtype is not dtypes.float32:
+        return None
+    return replay(chain_to(side, bottom), bottom.src[0])
 
 
 def _is_box(search: Search, node: UOp, along: int, inside: Collection[int]) -> bool:

@@ -41,6 +41,9 @@ class Context:
         call_bodies: see `Emitter`.
         apart: see `Emitter`.
         settled: buffers that are expected to stay as they are.
+        by_units: whether the gradient of attention may be left to matrix units, block by block.
+        exchanged: whether it was.
+        pairs_stored: whether what it needs for all pairs of queries and keys is in memory all the same.
     """
 
     asked: list[UOp]
@@ -66,6 +69,9 @@ class Context:
     call_bodies: dict[int, Group] = field(default_factory=dict)
     apart: dict[int, str] = field(default_factory=dict)
     settled: frozenset[UOp] = frozenset()
+    by_units: bool = True
+    exchanged: bool = False
+    pairs_stored: bool = False
 
 
 def sink(nodes: Sequence[UOp], name: str = "schedule") -> UOp:

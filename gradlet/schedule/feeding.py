@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp
-from gradlet.ops.op import Op
+from gradlet.ops.op import MOVEMENT, Op
+from gradlet.schedule.boxed import come_as_boxes
 from gradlet.schedule.cells import Atoms, Cell
 from gradlet.schedule.exchange import LARGE
-from gradlet.target.rotation import feeding_blocks
+from gradlet.schedule.moves import root_of
+from gradlet.schedule.widen import is_conversion
+from gradlet.target.rotation import feeding_blocks, feeding_unit_blocks
 
 if TYPE_CHECKING:
     from gradlet.schedule.fuse import Search
@@ -37,10 +40,12 @@ class Feeding(NamedTuple):
     Attributes:
         wide: numbers of the cells that have an element for every pair.
         kernels: the cells of each kernel that sums along a loop of pairs, sources first.
+        converted: numbers of the cells that convert factors which a copy engine brings as they are.
     """
 
     wide: frozenset[int]
     kernels: list[list[Cell]]
+    converted: frozenset[int] = frozenset()
 
 
 def feeding(search: Search, chain: Sequence[Cell], first: Cell, keys: Atoms) -> Feeding | None:
@@ -89,8 +94,22 @@ def feeding(search: Search, chain: Sequence[Cell], first: Cell, keys: Atoms) -> 
         if not _fits(search, cells, products, pairs, along):
             return None
         kernels.append(cells)
-    large = size_of(first, keys) >= LARGE * size_of(first, first.running - first.kept)
-    return Feeding(frozenset(wide), kernels) if kernels and large else None
+    if not kernels:
+        return None
+    if search.target_of(search.steps.devices[first.root]).kind != "gpu":
+        large = size_of(first, keys) >= LARGE * size_of(first, first.running - first.kept)
+        return Feeding(frozenset(wide), kernels) if large else None
+    together = {c.number for cells in kernels for c in cells} | inside
+    converted = _converted(search, [search.cells[n] for n in sorted(together)])
+    if any(not together.issuperset(search.users[n]) or is_tied(search, search.cells[n]) for n in converted):
+        return None
+    return Feeding(frozenset(wide), kernels, frozenset(converted))
+
+
+def _converted(search: Search, cells: Sequence[Cell]) -> set[int]:
+    """The cells that convert factors of products to float32."""
+    found = {n for cell in cells if cell.contraction for n in _made_of(search, cell)}
+    return {n for n in found if all(is_conversion(m) or m.op in MOVEMENT for m in search.cells[n].members)}
 
 
 def size_of(cell: Cell, atoms: Atoms) -> int:
@@ -199,7 +218,29 @@ def _fits(search: Search, cells: Sequence[Cell], products: Sequence[Cell], pairs
     free = pairs - along - _shared(inner, along)
     rows = longest_loop(search, cells, inner[0].root, free)
     target = search.target_of(devices.pop())
-    return feeding_blocks(target, rows, size_of(inner[0], along), columns, depths) is not None
+    if target.kind != "gpu":
+        return feeding_blocks(target, rows, size_of(inner[0], along), columns, depths) is not None
+    fits = feeding_unit_blocks(target, rows, size_of(inner[0], along), columns, depths) is not None
+    return fits and all(len(atoms) == 1 for atoms in axes[1:]) and _are_brought(search, cells, products, pairs)
+
+
+def _are_brought(search: Search, cells: Sequence[Cell], products: Sequence[Cell], pairs: Atoms) -> bool:
+    """Whether a GPU's copy engine can bring the factors of all products, those made of pairs aside."""
+    inside = {c.number for c in cells}
+    factors: dict[tuple[UOp, int], None] = {}
+    for cell in cells:
+        if not cell.contraction or cell.reduce is None:
+            continue
+        sides = [side for side in cell.reduce.src[0].src if cell not in products or is_conversion(root_of(side))]
+        if len(sides) != (1 if cell in products else 2):
+            return False
+        wanted = (cell.kept - pairs) if cell in products else (cell.running - cell.kept)
+        for side in sides:
+            own = [axis for axis, atoms in enumerate(search.steps.axes.dims(side)) if {a for a, _ in atoms} == wanted]
+            if len(own) != 1:
+                return False
+            factors[side, own[0]] = None
+    return come_as_boxes(search, factors, inside)
 
 
 def _shared(inner: Sequence[Cell], along: Atoms) -> Atoms:

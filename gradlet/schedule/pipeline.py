@@ -23,6 +23,7 @@ from gradlet.schedule.deep import cut_deep_products
 from gradlet.schedule.dots import form_dots
 from gradlet.schedule.emit import Emitter
 from gradlet.schedule.exchange import exchange_sums
+from gradlet.schedule.fed import fed_products
 from gradlet.schedule.hazards import place_writes
 from gradlet.schedule.launches import partition
 from gradlet.schedule.layout import lay_out_operands
@@ -76,7 +77,9 @@ def _keep_bases_whole(node: UOp, context: Context) -> UOp:
 def _exchange_sums(node: UOp, context: Context) -> UOp:
     if STRICT_FLOAT.value:  # it would change the order of sums
         return node
-    return exchange_sums(node, context.target_of, context.default_device)
+    exchanged = exchange_sums(node, context.target_of, context.default_device, context.by_units)
+    context.exchanged = exchanged is not node
+    return exchanged
 
 
 def _pull_sums(node: UOp, context: Context) -> UOp:
@@ -200,6 +203,10 @@ def _decide(node: UOp, context: Context) -> UOp:
     context.steps = Steps(context.effects, node.src, context.stored_on, context.default_device, context.settled)
     context.steps.limit(_needed_sizes(node, context))
     context.launches = partition(context.steps, context.target_of, context.decisions)
+    if context.exchanged and any(context.target_of(d).kind == "gpu" for d in set(context.steps.devices.values())):
+        fed = fed_products(toposort((node,)))
+        stored = {output for launch in context.launches for output in launch.outputs}
+        context.pairs_stored = not stored.isdisjoint(fed.inner) or not stored.isdisjoint(fed.between)
     return node
 
 
@@ -339,12 +346,19 @@ def make_schedule(
     """The kernel calls that compute the roots, decided now: see `create.create_schedule`."""
     writes = [n for n in toposort((*roots, *live)) if n.op is _WRITE]
     asked = [*roots, *live, *writes]
-    context = Context(asked, len(roots), len(live), target_of, default_device, settled=settled)
-    if tell is not None:
-        from gradlet.schedule.refusals import Decisions
 
-        context.decisions = Decisions()
-    PIPELINE.run(sink(asked), context, observers)
+    def run(by_units: bool) -> Context:
+        context = Context(asked, len(roots), len(live), target_of, default_device, settled=settled, by_units=by_units)
+        if tell is not None:
+            from gradlet.schedule.refusals import Decisions
+
+            context.decisions = Decisions()
+        PIPELINE.run(sink(asked), context, observers)
+        return context
+
+    context = run(True)
+    if context.exchanged and context.pairs_stored:
+        context = run(False)  # no blocks after all: products of pairs are better off as products like others
     used = {v for call in context.calls if isinstance(call, KernelCall) for v in call.variables}
     values = {v: value for v, value in context.values.items() if v in used}
     schedule = Schedule(tuple(context.calls), context.results, values, context.memory)

@@ -22,7 +22,7 @@ from gradlet.graph.allocation import COUNTER_NUMBER
 from gradlet.graph.node import UOp
 from gradlet.ops.op import ELEMENTWISE, MOVEMENT, Op
 from gradlet.schedule.boxed import come_as_boxes
-from gradlet.schedule.cells import Cell
+from gradlet.schedule.cells import Atoms, Cell
 from gradlet.schedule.exchange import LARGE
 from gradlet.schedule.feeding import Feeding, feeding, is_one_loop, is_tied, longest_loop, size_of
 from gradlet.target.rotation import blocks, unit_blocks
@@ -42,8 +42,8 @@ class Rotation(NamedTuple):
 
     Attributes:
         cells: all of them, sources first.
-        again: those among them that are computed by every kernel that needs them: they only count, or have an element
-            for every pair of a query and a key.
+        again: those among them that are computed by every kernel that needs them: they only count or convert, or have
+            an element for every pair of a query and a key.
     """
 
     cells: list[Cell]
@@ -59,12 +59,14 @@ def rotations(search: Search) -> list[Rotation]:
         return []
     found: list[list[Cell]] = []
     wide: set[int] = set()
+    converted: set[int] = set()
     for cell in search.cells:
         chain = _between(search, cell) if cell.contraction else None
         if chain is not None:
             found += [chain.cells, *chain.fed.kernels]
             wide |= chain.fed.wide
-    counted = _counted(search, found)
+            converted |= chain.fed.converted
+    counted = _counted(search, found) | converted
     return [_with_operands(search, cells, counted, wide) for cells in found]
 
 
@@ -115,18 +117,32 @@ def _between(search: Search, last: Cell) -> Chain | None:
         target = search.target_of(steps.devices[last.root])
         sizes = (size_of(first, keys), size_of(last, columns), size_of(first, depth))
         if target.kind == "gpu":
-            if any(len(atoms) != 1 for atoms in axes):
+            if len(columns) != 1 or len(depth) != 1:
                 return None
             (column,) = columns
             longest = max([first.loops[a] for a in rows.difference(*shared)], default=1)
             values = next(s for s in reduce.src[0].src if s is not side)
-            fits = unit_blocks(target, longest, *sizes) is not None and fed is NOTHING_FED
+            fits = unit_blocks(target, longest, *sizes) is not None and fed is not None
             fits = fits and _is_brought(search, first.reduce, values, column, cells)
         else:
             longest = longest_loop(search, cells, total, rows.difference(*shared))
             fits = blocks(target, longest, *sizes) is not None
-        return Chain(cells, fed) if fits and fed is not None else None
+        if not fits or fed is None:
+            return None
+        return Chain(_with_statistics(search, cells, rows) if fed.converted else cells, fed)
     return None
+
+
+def _with_statistics(search: Search, cells: list[Cell], rows: Atoms) -> list[Cell]:
+    """The cells with what is made of a row's maximum and sum alone, so that one number a row is stored, not two."""
+    inside = {c.number for c in cells}
+    found: list[Cell] = []
+    for number in sorted({n for c in cells for n in search.users[c.number]} - inside):
+        cell = search.cells[number]
+        sources = {search.home.get(r.source, -1) for r in cell.reads}
+        if cell.reduce is None and cell.kept == rows and sources <= inside and not is_tied(search, cell):
+            found.append(cell)
+    return sorted([*cells, *found], key=lambda c: c.number)
 
 
 def _is_brought(search: Search, scores: UOp, values: UOp, column: int, cells: Sequence[Cell]) -> bool:

@@ -13,13 +13,15 @@ from math import prod
 from gradlet.base.dtype import dtypes
 from gradlet.base.settings import ALLOW_TF32, STRICT_FLOAT
 from gradlet.graph.node import UOp, mk, toposort
-from gradlet.ops.op import MOVEMENT, AxesArg, Op
+from gradlet.ops.op import ELEMENTWISE, MOVEMENT, AxesArg, Op
 from gradlet.schedule.affineviews import affine_view
 from gradlet.schedule.clean import REDUCES, find_devices, rebuild
+from gradlet.schedule.fed import fed_products
 from gradlet.schedule.moves import chain_to, replay, reshape, root_of
 from gradlet.schedule.rowpitch import align_rows
 from gradlet.schedule.unitparts import in_parts, total
 from gradlet.target.matrixcore import MatrixUnits
+from gradlet.target.rotation import has_register_factors
 from gradlet.target.target import Target
 
 # A converted factor is written and read once more, twice as wide: fewer uses do not pay for that.
@@ -55,6 +57,8 @@ def convert_once(root: UOp, target_of: Callable[[str], Target], default_device: 
     if not ALLOW_TF32.value and not any(is_conversion(n) or _is_of_bytes(n) for n in order):
         return root
     devices = find_devices(order)
+    fed = fed_products(order)
+    only_converted = _only_converted(order) - fed.between if fed.products else frozenset[UOp]()
     taken: dict[UOp, int] = {}  # conversions, and how many products have one of their own
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -62,6 +66,10 @@ def convert_once(root: UOp, target_of: Callable[[str], Target], default_device: 
             return None
         target = target_of(devices.get(node, default_device))
         units = target.matrix_units
+        if node in fed.products and has_register_factors(target):
+            sides = zip(node.src[0].src, src[0].src, strict=True)
+            product = mk(Op.MUL, node.dtype, tuple([_stored_narrow(*side, only_converted) for side in sides]))
+            return mk(node.op, node.dtype, (product, *src[1:]), node.arg)
         if units is not None and src[0].op is Op.MUL:
             summed = frozenset(node.arg.axes)
             product = _channels_together(_converted_by_units(src[0], units), summed)
@@ -77,6 +85,36 @@ def convert_once(root: UOp, target_of: Callable[[str], Target], default_device: 
         return mk(node.op, node.dtype, (_stored_factors(src[0]), *src[1:]), node.arg)
 
     return rebuild(root, change, REDUCES, order)
+
+
+def _only_converted(order: Sequence[UOp]) -> frozenset[UOp]:
+    """What is computed in 16 bits for nothing but conversions to float32."""
+    users: dict[UOp, list[UOp]] = {}
+    for node in order:
+        for source in node.src if node.op is not Op.SINK else ():  # whoever still holds a value reads it where it is
+            users.setdefault(source, []).append(node)
+    found: set[UOp] = set()
+    for node in reversed(order):
+        if not node.dtype.is_narrow_float or not (node.op in ELEMENTWISE or node.op in MOVEMENT):
+            continue
+        using = users.get(node, ())
+        if using and all(is_conversion(user) or (user.op in MOVEMENT and user in found) for user in using):
+            found.add(node)
+    return frozenset([n for n in found if n.op in ELEMENTWISE])
+
+
+def _stored_narrow(before: UOp, factor: UOp, only_converted: frozenset[UOp]) -> UOp:
+    """A factor that a copy engine brings as it is: it is in memory before it is converted.
+
+    `before`: the factor as it was in the graph whose nodes are only converted.
+    """
+    bottom = root_of(before)
+    if not is_conversion(bottom) or root_of(bottom.src[0]) not in only_converted:
+        return factor
+    bottom = root_of(factor)
+    base = root_of(bottom.src[0])
+    stored = replay(chain_to(bottom.src[0], base), mk(Op.CONTIGUOUS, base.dtype, (base,)))
+    return replay(chain_to(factor, bottom), mk(Op.CAST, bottom.dtype, (stored,)))
 
 
 def has_narrow_product(root: UOp) -> bool:

@@ -26,6 +26,8 @@ UNIT_COLUMNS: Final = tuple(range(TILE, WIDEST + 1, TILE))
 MOST_BUFFERS: Final = 4
 ENOUGH_BUFFERS: Final = 3
 MANY_BLOCKS: Final = 32  # of keys
+MOST_UNIT_SUMS: Final = 2  # of rows that registers hold, beside
+MOST_UNIT_PRODUCTS: Final = 2  # of a block
 RING_WORDS: Final = 512  # bytes for the words of a ring
 
 
@@ -97,6 +99,17 @@ def feeding_blocks(
         return nbytes <= target.scratch_bytes and (tiles * FLOAT * r * k <= target.l1_bytes or k <= FEWEST)
 
     return _cheapest(rows, keys, 2 * lanes, fits)
+
+
+def feeding_unit_blocks(
+    target: Target, rows: int, keys: int, columns: Sequence[int], depths: Sequence[int]
+) -> Blocks | None:
+    """`feeding_blocks` of a GPU with matrix units for factors of 16 bits; None: not this way."""
+    if not has_register_factors(target) or not {*columns, *depths} <= set(UNIT_COLUMNS):
+        return None
+    if min(rows, keys) < FEWEST or len(columns) > MOST_UNIT_SUMS or len(depths) > MOST_UNIT_PRODUCTS:
+        return None
+    return Blocks(TILE if rows <= TILE else UNIT_ROWS, TILE)
 
 
 def has_register_factors(target: Target) -> bool:

@@ -67,6 +67,7 @@ def single_opts(sink: UOp) -> Iterator[Opt]:
         yield Opt(OptKind.ROTATE, axis, 4, Tail.SHIFT, RotateDetail(1, pad=3))
         yield Opt(OptKind.FEED, axis, 5, detail=FeedDetail(1))
         yield Opt(OptKind.FEED, axis, 4, Tail.SHIFT, FeedDetail(1, pad=3))
+        yield Opt(OptKind.FEED, axis, 64, Tail.MASK, FeedDetail(1, buffers=2))
         yield Opt(OptKind.FAR, axis, 3 if size % 3 == 0 else 4)
         for slot in sorted({n.arg.slot for n in sink.toposort() if n.op is Op.PARAM}):
             yield Opt(OptKind.PREFETCH, axis, 2, detail=PrefetchDetail(slot))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gradlet import Tensor
 from gradlet.base.errors import ArgumentError
 from gradlet.base.settings import scope
+from gradlet.codegen.pipeline import schedulable
 from gradlet.graph.bounds import bounds
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind, Op
@@ -16,7 +18,7 @@ from gradlet.optimize.actions.language import apply
 from gradlet.optimize.analysis import KernelFacts, kernel_ranges
 from gradlet.optimize.feeds import find_feeds, seen_bounds
 from gradlet.target.rotation import feeding_blocks
-from gradlet.target.target import AVX2, AVX512, NVPTX, SSE, Target
+from gradlet.target.target import AVX2, AVX512, NVPTX, SM_90, SSE, Target
 from tests.codegen import kernels
 from tests.codegen.check import check_kernel, check_linear
 
@@ -116,3 +118,38 @@ def test_blocks_fit_near_the_core() -> None:
                 assert cut.rows <= rows and cut.keys <= length and 4 * cut.rows * cut.keys * 4 <= target.l1_bytes
     assert feeding_blocks(AVX2, 1, 1024, (64,), (64,)) is None  # a single row has no lanes
     assert feeding_blocks(AVX2, 64, 64, (20,), (64,)) is None and feeding_blocks(NVPTX, 64, 64, (64,), (64,)) is None
+
+
+def slopes_of(length: int = 320, rows: int = 256) -> UOp:
+    """The kernel of the gradient of queries, in 16 bits, as its schedule finds it."""
+    q, g = (Tensor.empty(2, rows, 64, dtype="bfloat16", device="NULL:sm_90") for _ in range(2))
+    k, v = (Tensor.empty(2, length, 64, dtype="bfloat16", device="NULL:sm_90") for _ in range(2))
+    out = q.scaled_dot_product_attention(k, v)
+    return schedulable(out.schedule(*out.gradient(q, gradient=g)).calls[-1].ast, SM_90)
+
+
+def test_on_matrix_units() -> None:
+    sink = slopes_of()
+    *opts, last = heuristic.choose(sink, SM_90)
+    assert last.kind is OptKind.FEED and last.amount == 64 and isinstance(last.detail, FeedDetail)
+    assert last.detail.buffers == 4 and apply(sink, [*opts, last], SM_90) is not sink
+    detail = last.detail
+    for opt, reason in (
+        (last._replace(amount=32), "multiples of 64"), (last._replace(tail=Tail.SHIFT), "a MASK at the end"),
+        (last._replace(amount=128), "not a multiple"),
+        (last._replace(detail=detail._replace(row=0)), "two rows of lanes"),
+        (last._replace(detail=detail._replace(buffers=16)), "choose fewer buffers"),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError, match=reason):
+            apply(sink, [*opts, opt], SM_90)
+    with pytest.raises(ArgumentError, match="two rows of lanes"):
+        apply(sink, [last], SM_90)  # nothing is cut
+    with pytest.raises(ArgumentError, match="take a factor from registers"):
+        apply(sink, [last], AVX2)
+    fed = kernels.fed(columns=(6,)).sink
+    feeds = find_feeds(KernelFacts(fed))
+    assert feeds is not None
+    with pytest.raises(ArgumentError, match="two rows of lanes"):
+        apply(fed, [last._replace(axis=feeds.along.arg.number)], SM_90)
+    with pytest.raises(ArgumentError, match="made of products"):
+        apply(kernels.matmul(4, 5, 6).sink, [last._replace(axis=2)], SM_90)

@@ -18,6 +18,7 @@ from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AxisKind, Op
 from gradlet.ops.opt import FeedDetail, Opt, Tail
+from gradlet.optimize.actions.feedfragments import feed_fragments
 from gradlet.optimize.actions.near import NearArrays
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.actions.stage import check_room
@@ -96,11 +97,13 @@ def feed(facts: KernelFacts, loop: UOp, opt: Opt, target: Target) -> UOp:
     """The kernel going over blocks of `opt.amount`, the rows of range `row` of the detail together."""
     if not isinstance(opt.detail, FeedDetail):
         raise refusal(opt, "it does not say which range of rows goes together: row=...")
+    if opt.detail.buffers:
+        return feed_fragments(facts, loop, opt, target)
     feeds = find_feeds(facts, loop)
     if feeds is None:
         raise refusal(opt, "it is for the range of sums whose weights are made of products")
     if target.kind != "cpu":
-        raise refusal(opt, "only a CPU's cores have arrays of their own")
+        raise refusal(opt, "only a CPU's cores have arrays of their own; a GPU's matrix units take buffers=2 or more")
     row = facts.by_number(opt.detail.row)
     if row is None or row not in feeds.rows:
         raise refusal(opt, f"range {opt.detail.row} is none of rows that share what goes by")

@@ -12,17 +12,15 @@ The rows and columns of the kernel are cut before, as a product's are: `THREAD` 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AxisKind, Op
 from gradlet.ops.opt import Opt, RotateDetail, Tail
+from gradlet.optimize.actions.fragmenttiles import Fragment, FragmentTiles, fragment_of, narrow_load, with_guard
 from gradlet.optimize.actions.onepass import INDEX, OnePass
 from gradlet.optimize.actions.refusal import refusal
-from gradlet.optimize.actions.share import Rows
-from gradlet.optimize.analysis import KernelFacts, make_after, make_range, range_size
+from gradlet.optimize.analysis import KernelFacts, make_after, range_size
 from gradlet.optimize.mixtures import MINUS_INFINITY, Bound, Mixture, peeled
 from gradlet.rules.sets import INDEX_MATH
 from gradlet.target.rotation import TILE, WARP_ROWS, has_register_factors
@@ -30,20 +28,6 @@ from gradlet.target.target import Target
 
 LOG2_E = 1.4426950408889634
 KEPT = 5  # numbers of a row beside its values: the maximum, and a part of the sum in each of four lanes
-NARROW = (dtypes.bfloat16, dtypes.float16)
-
-
-class Fragment(NamedTuple):
-    """The columns of a product as registers have them: groups of eight, four pairs a group, two of a pair."""
-
-    at: UOp
-    group: UOp
-    four: UOp
-    pair: UOp
-
-    @property
-    def loops(self) -> tuple[UOp, UOp, UOp]:
-        return self.group, self.four, self.pair
 
 
 def rotate_fragments(facts: KernelFacts, mixture: Mixture, keys: UOp, opt: Opt, target: Target) -> UOp:
@@ -53,13 +37,7 @@ def rotate_fragments(facts: KernelFacts, mixture: Mixture, keys: UOp, opt: Opt, 
     return _Fragments(facts, mixture, keys, opt, target).run()
 
 
-def narrow_load(node: UOp) -> UOp | None:
-    """The load of 16-bit floats that a factor is, converted to float32."""
-    load = node.src[0] if node.op is Op.CAST else node
-    return load if load.op is Op.LOAD and load.dtype in NARROW and node.dtype is dtypes.float32 else None
-
-
-class _Fragments(OnePass):
+class _Fragments(FragmentTiles, OnePass):
     """Builds the kernel."""
 
     def __init__(self, facts: KernelFacts, mixture: Mixture, keys: UOp, opt: Opt, target: Target) -> None:
@@ -79,7 +57,7 @@ class _Fragments(OnePass):
         if range_size(self.eight) != 8 or len(found) != 3 or [range_size(r) for r in parts[1:]] != [4, 2]:
             raise refusal(opt, "rows and columns are not cut as the registers of a matrix unit")
         self.rows = WARP_ROWS * (range_size(self.warps) or 0)
-        self.column = self._fragment_of(*parts)
+        self.column = fragment_of(*parts)
         self.columns = 8 * (range_size(parts[0]) or 0)
         self.depth_size = range_size(self.depth) or 0
         sides = [narrow_load(f) for f in self.score.src[0].src] + [narrow_load(mixture.values)]
@@ -93,7 +71,7 @@ class _Fragments(OnePass):
         if not shared.isdisjoint(self.inner):
             raise refusal(opt, "keys or values differ from row to row")
         self._check_sizes(target)
-        self.detail, self.number = detail, facts.next_number()
+        self.buffers, self.number = detail.buffers, facts.next_number()
         self.peeled = peeled(mixture.x, keys)
         # Scores as they come become powers of two by one multiply-add.
         self.steep = self.peeled.factor * LOG2_E
@@ -119,7 +97,7 @@ class _Fragments(OnePass):
         half, amount, columns = self.half, self.amount, self.columns
         self.first, count = (rewrite(n, INDEX_MATH) for n in self._blocks())
         single = count.op is Op.CONST and count.arg == 1
-        self.block = UOp.const(INDEX, 0) if single else self._own(count, AxisKind.ORDERED)
+        self.block = UOp.const(INDEX, 0) if single else self.range_of(count, AxisKind.ORDERED)
         # A sum of its own, so that later steps find where a block begins.
         at = self.block if self.first.op is Op.CONST and not self.first.arg else self.block + self.first
         self.begin = at * amount
@@ -134,7 +112,7 @@ class _Fragments(OnePass):
 
         scores = self._scores()
         # The new maximum of every row, and by how much what there is already has to be scaled.
-        row, key = self._half(), self._fragment(amount)
+        row, key = self.both_rows(), self.fragment(amount)
         old = before(row * width + columns, MINUS_INFINITY)
         own = self._reduce(Op.MAX, self._load(scores, row * amount + key.at), key.group, key.pair)
         highest = old.maximum(self._reduce(Op.MAX, own, key.four))
@@ -143,23 +121,23 @@ class _Fragments(OnePass):
         parts = ((row * 3, highest), (row * 3 + 1, scale), (row * 3 + 2, shift))
         changes = self._filled(self._local(6, private=True), parts, row)
         # Exponentials relative to the new maximum.
-        row, key = self._half(), self._fragment(amount)
+        row, key = self.both_rows(), self.fragment(amount)
         power = self._load(scores, row * amount + key.at) * self.steep + self._load(changes, row * 3 + 2)
         stored = ((row * amount + key.at, self._power(power)),)
         powers = self._filled(self._local(2 * amount, private=True), stored, row, *key.loops)
         # Their sums, of each lane for itself.
-        row, key = self._half(), self._fragment(amount)
+        row, key = self.both_rows(), self.fragment(amount)
         part = self._reduce(Op.ADD, self._load(powers, row * amount + key.at), key.group, key.pair)
         total = before(row * width + (columns + 1) + key.four, 0.0) * self._load(changes, row * 3 + 1) + part
         sums = self._filled(self._local(8, private=True), ((row * 4 + key.four, total),), row, key.four)
         # The weighted values: what there is is scaled, then the block is added.
-        row, column = self._half(), self._fragment(columns)
+        row, column = self.both_rows(), self.fragment(columns)
         place = row * width + column.at
         less = before(place, 0.0) * self._load(changes, row * 3 + 1)
         scaled = self._filled(self._local(2 * columns, private=True), ((row * columns + column.at, less),), row,
                               *column.loops)  # fmt: skip
         weights = self._weights(powers)
-        row, column = self._half(), self._fragment(columns)
+        row, column = self.both_rows(), self.fragment(columns)
         place, rest = row * width + column.at, row * width + columns
         kept = self._load(scaled, row * columns + column.at) + self._mixed(weights, row, column)
         highest, total = self._load(changes, row * 3), self._load(sums, row * 4 + column.four)
@@ -167,7 +145,7 @@ class _Fragments(OnePass):
         results += [(rest + (KEPT * n + 1) + column.four, total) for n in range(2)]
         blocks = () if single else (self.block,)
         final = self._filled(state, ((place, kept), *results), *blocks, row, *column.loops)
-        place, four = half * width, self._own(4, AxisKind.THREAD)
+        place, four = half * width, self.range_of(4, AxisKind.THREAD)
         total = self._reduce(Op.ADD, self._load(final, place + (columns + KEPT + 1) + four), four)
         top = self._load(final, place + (columns + KEPT)) * self.peeled.factor
         return self._stored(top, total, self._load(final, place + self.column.at))
@@ -182,13 +160,18 @@ class _Fragments(OnePass):
 
     def _scores(self) -> UOp:
         """The scores of a block, in registers."""
-        row, key, depth = self._half(), self._fragment(self.amount), self._own(self.depth_size, AxisKind.TENSOR)
+        row, key, depth = self.both_rows(), self.fragment(self.amount), self.range_of(self.depth_size, AxisKind.TENSOR)
         factors: list[UOp] = []
         for factor in self.score.src[0].src:
             load = narrow_load(factor)
             assert load is not None
             of_keys = self.keys in self.facts.ranges[load]
-            tile = self._key_tile(load, key, depth) if of_keys else self._query_tile(load, row, depth)
+            if of_keys:
+                array = self.tile_that_goes_by(load, self.depth)
+                tile = self.of_tile_that_goes_by(array, key.at, depth, self.depth_size)
+            else:
+                array = self.tile_that_stays(load, self.depth)
+                tile = self.of_tile_that_stays(array, self.depth, row, depth)
             factors.insert(0 if not of_keys else len(factors), tile.cast(self.dtype))
         score = self._reduce(Op.ADD, mk(Op.MUL, self.dtype, tuple(factors)), depth)
         x = self._guarded(self.peeled.inner, key.at).substitute({self.score: score, **self._place(row, key.at)})
@@ -213,13 +196,13 @@ class _Fragments(OnePass):
         for mask in self.peeled.masks:
             seen = mask.condition.substitute(self._place(row, key.at))
             x = seen.where(x, nothing) if mask.holds else seen.where(nothing, x)
-        return self._is_key(key.at).where(x, nothing) if self.size % self.amount else x
+        return self.is_seen(key.at).where(x, nothing) if self.size % self.amount else x
 
     def _weights(self, powers: UOp) -> UOp:
         """What the values are multiplied by, rounded as they are: the exponentials, and what is done to them."""
         load = narrow_load(self.mixture.values)
         assert load is not None
-        row, key = self._half(), self._fragment(self.amount)
+        row, key = self.both_rows(), self.fragment(self.amount)
         place = row * self.amount + key.at
         weight = self._load(powers, place)
         for function in self.mixture.inner:
@@ -231,48 +214,11 @@ class _Fragments(OnePass):
         """The weighted sum of the values of a block: weights are rounded as the values are."""
         load = narrow_load(self.mixture.values)
         assert load is not None
-        key = self._own(self.amount, AxisKind.TENSOR)
-        rows = Rows({self.column.at: 1}, {self.keys: 1}, self.columns, self.amount)
-        own = self._own(self.amount)
-        loops = [self._own(range_size(r) or 1) for r in self.column.loops]
-        there = {self.keys: self.begin + own, **dict(zip(self.column.loops, loops, strict=True))}
-        at = {self.column.at: self._fragment_of(*loops).at, self.keys: own}
-        tile = self._tile(load, own, there, rows, at, (own, *loops))
-        value = self._load(tile, self._turn(rows) + rows.element({self.column.at: column.at, self.keys: key}))
+        key = self.range_of(self.amount, AxisKind.TENSOR)
+        tile = self.tile_that_goes_by(load, self.column)
+        value = self.of_tile_that_goes_by(tile, key, column.at, self.columns)
         weight = self._load(weights, row * self.amount + key).cast(self.dtype)
         return self._reduce(Op.ADD, weight * value.cast(self.dtype), key)
-
-    def _key_tile(self, load: UOp, key: Fragment, depth: UOp) -> UOp:
-        rows = Rows({self.depth: 1}, {self.keys: 1}, self.depth_size, self.amount)
-        own, along = self._own(self.amount), self._own(self.depth_size)
-        there = {self.keys: self.begin + own, self.depth: along}
-        tile = self._tile(load, own, there, rows, {self.depth: along, self.keys: own}, (own, along))
-        return self._load(tile, self._turn(rows) + rows.element({self.depth: depth, self.keys: key.at}))
-
-    def _query_tile(self, load: UOp, row: UOp, depth: UOp) -> UOp:
-        """The queries of the block: the copy does not change with the keys."""
-        rows = Rows({self.depth: 1}, {self.half: 8, self.warps: WARP_ROWS, self.eight: 1}, self.depth_size, self.rows)
-        own = {r: self._own(range_size(r) or 1) for r in (self.warps, self.half, self.eight)}
-        own[self.depth] = self._own(self.depth_size)
-        local = self._local(self.rows * self.depth_size, load.dtype)
-        tile = self._filled(local, ((rows.element(own), load.substitute(own)),), *own.values())
-        here = {self.warps: self.warps, self.half: row, self.eight: self.eight, self.depth: depth}
-        return self._load(tile, rows.element(here))
-
-    def _tile(
-        self, load: UOp, key: UOp, there: dict[UOp, UOp], rows: Rows, at: dict[UOp, UOp], loops: tuple[UOp, ...]
-    ) -> UOp:  # fmt: skip
-        """A block of keys or values in one of several buffers, zeros behind the last one."""
-        value = _with_guard(load.substitute(there), self._is_key(key))
-        local = self._local(self.detail.buffers * rows.rows * rows.length, load.dtype)
-        return self._filled(local, ((self._turn(rows) + rows.element(at), value),), *loops)
-
-    def _turn(self, rows: Rows) -> UOp:
-        """Where the buffer of a block begins."""
-        return self.block % self.detail.buffers * (rows.rows * rows.length)
-
-    def _is_key(self, key: UOp) -> UOp:
-        return self.begin + key < UOp.const(INDEX, self.size)
 
     def _guarded(self, value: UOp, key: UOp) -> UOp:
         """An expression over keys that reads nothing behind the last one."""
@@ -281,29 +227,7 @@ class _Fragments(OnePass):
         below = set(self.score.toposort())
         guard = self.keys < UOp.const(INDEX, self.size)
         loads = [n for n in value.toposort() if n.op is Op.LOAD and n not in below and self.keys in n.ranges]
-        return value.substitute({n: _with_guard(n, guard) for n in loads if n.src[0].src[0].op is Op.PARAM})
+        return value.substitute({n: with_guard(n, guard) for n in loads if n.src[0].src[0].op is Op.PARAM})
 
     def _place(self, row: UOp, key: UOp) -> dict[UOp, UOp]:
         return {self.keys: self.begin + key, self.half: row}
-
-    # loops
-    def _own(self, size: int | UOp, kind: AxisKind = AxisKind.LOOP) -> UOp:
-        self.number += 1
-        return make_range(size if isinstance(size, UOp) else UOp.const(INDEX, size), self.number - 1, kind)
-
-    def _half(self) -> UOp:
-        return self._own(2, AxisKind.UNROLL)
-
-    def _fragment(self, columns: int) -> Fragment:
-        group, four = self._own(columns // 8, AxisKind.UNROLL), self._own(4, AxisKind.THREAD)
-        return self._fragment_of(group, four, self._own(2, AxisKind.VECTOR))
-
-    def _fragment_of(self, group: UOp, four: UOp, pair: UOp) -> Fragment:
-        return Fragment(group * 8 + four * 2 + pair, group, four, pair)
-
-
-def _with_guard(load: UOp, guard: UOp) -> UOp:
-    """A load that reads nothing where the guard does not hold; other values of it do not matter."""
-    index = load.src[0]
-    both = index.src[2] & guard if len(index.src) > 2 else guard
-    return mk(Op.LOAD, load.dtype, (mk(Op.INDEX, index.dtype, (*index.src[:2], both)), *load.src[1:]))

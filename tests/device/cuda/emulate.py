@@ -278,17 +278,17 @@ def product(arg: WgmmaArg, kind: str) -> str:
     if arg.registers:
         # Of row m a lane has two columns of every eight: the others come from its neighbours.
         places = ", ".join(str(place_of_register(i, arg.columns)) for i in range(arg.columns // 2))
-        return f"""static float weights_of_lanes[1024][{2 * arg.depth}];
+        return f"""static float weights_of_{arg.columns}_{arg.depth}[1024][{2 * arg.depth}];
 inline_ void {name}({parameters}) {{
   const int me = threadIdx.x, lane = me % 32, places[] = {{{places}}};
   for (int i = 0; i < {2 * arg.depth}; ++i)
-    weights_of_lanes[me][i] = i % 8 < 2 ? half_of_pair(a[i / 2], i % 2, {flag}) : 0.0f / 0.0f;
+    weights_of_{arg.columns}_{arg.depth}[me][i] = i % 8 < 2 ? half_of_pair(a[i / 2], i % 2, {flag}) : 0.0f / 0.0f;
   __syncwarp();
   for (int i = 0; i < {arg.columns // 2}; ++i) {{
     const long half = i / 2 % 2, n = i / 4 * 8 + 2 * (lane % 4) + i % 2;
     float sum = d[places[i]];
     for (long k = 0; k < {arg.depth}; ++k)
-      sum += weights_of_lanes[me / 4 * 4 + k % 8 / 2][half * {arg.depth} + k / 8 * 8 + k % 2] *
+      sum += weights_of_{arg.columns}_{arg.depth}[me / 4 * 4 + k % 8 / 2][half * {arg.depth} + k / 8 * 8 + k % 2] *
              narrow_at(b, swizzled(k, n, {arg.depth}), {flag});
     d[places[i]] = sum;
   }}
