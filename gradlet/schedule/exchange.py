@@ -20,7 +20,7 @@ from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import ELEMENTWISE, AxesArg, Op, ReduceAxesArg
 from gradlet.schedule.clean import find_devices, rebuild
 from gradlet.schedule.moves import expand_to, reshape, root_of
-from gradlet.target.rotation import UNIT_COLUMNS, has_register_factors
+from gradlet.target.rotation import FED_COLUMNS, has_register_factors
 from gradlet.target.target import Target
 
 # Pairs of queries and keys are worth no memory where they are so many times as many as elements of the queries.
@@ -94,7 +94,7 @@ def _is_for(target: Target, mean: Mean, there: Collection[UOp]) -> bool:
         return not mean.rounded
     if not mean.rounded or not has_register_factors(target) or _result_of(mean, there) is None:
         return False
-    return mean.product.src[0].shape[mean.product.arg.axes[0]] in UNIT_COLUMNS
+    return mean.product.src[0].shape[mean.product.arg.axes[0]] in FED_COLUMNS
 
 
 def _as_power(weights: UOp) -> UOp | None:

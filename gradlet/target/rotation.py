@@ -26,6 +26,7 @@ UNIT_COLUMNS: Final = tuple(range(TILE, WIDEST + 1, TILE))
 MOST_BUFFERS: Final = 4
 ENOUGH_BUFFERS: Final = 3
 MANY_BLOCKS: Final = 32  # of keys
+FED_COLUMNS: Final = (64, 128)  # of sums whose weights are made of products, and depths of these
 MOST_UNIT_SUMS: Final = 2  # of rows that registers hold, beside
 MOST_UNIT_PRODUCTS: Final = 2  # of a block
 RING_WORDS: Final = 512  # bytes for the words of a ring
@@ -105,7 +106,7 @@ def feeding_unit_blocks(
     target: Target, rows: int, keys: int, columns: Sequence[int], depths: Sequence[int]
 ) -> Blocks | None:
     """`feeding_blocks` of a GPU with matrix units for factors of 16 bits; None: not this way."""
-    if not has_register_factors(target) or not {*columns, *depths} <= set(UNIT_COLUMNS):
+    if not has_register_factors(target) or not {*columns, *depths} <= set(FED_COLUMNS):
         return None
     if min(rows, keys) < FEWEST or len(columns) > MOST_UNIT_SUMS or len(depths) > MOST_UNIT_PRODUCTS:
         return None

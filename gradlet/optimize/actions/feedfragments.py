@@ -20,7 +20,7 @@ from gradlet.optimize.analysis import KernelFacts, affine, range_size
 from gradlet.optimize.feeds import Fed, Feeds, find_feeds, seen_bounds
 from gradlet.optimize.mixtures import Hidden, is_zero, peeled
 from gradlet.rules.sets import INDEX_MATH
-from gradlet.target.rotation import RING_WORDS, TILE, UNIT_COLUMNS, WARP_ROWS, has_register_factors
+from gradlet.target.rotation import FED_COLUMNS, RING_WORDS, TILE, WARP_ROWS, has_register_factors
 from gradlet.target.target import Target
 
 
@@ -134,7 +134,7 @@ class _Feeding(FragmentTiles):
         if self.size % amount and opt.tail is Tail.EXACT:
             raise refusal(opt, f"the size, {self.size}, is not a multiple of the amount")
         depths = [range_size(p.depth) or 0 for p in feeds.inner]
-        if self.rows % TILE or not {*depths, *[self._length(c) for c in self.columns]} <= set(UNIT_COLUMNS):
+        if self.rows % TILE or not {*depths, *[self._length(c) for c in self.columns]} <= set(FED_COLUMNS):
             raise refusal(opt, f"rows, {self.rows}, columns or depths, {depths}, do not fit the registers of the units")
         elements = self.rows * sum(depths) + self.buffers * amount * sum(self._lengths_that_go_by())
         if 2 * elements + RING_WORDS > target.shared_bytes:
