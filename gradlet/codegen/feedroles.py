@@ -164,6 +164,7 @@ class _Sums:
         self.body = [n for n in body if n not in added and n is not self.block]
         self.after = [n for n in after if n.op is not Op.END]
         self.level = self._levels()
+        self.stays = first  # until there is a turn of it
 
     def _state(self, uops: Iterable[UOp]) -> UOp:
         """The array of all sums, from which each gets one of its own."""
@@ -206,7 +207,7 @@ class _Sums:
             for place in _places(unit):
                 at = mk(Op.INDEX, own.dtype, (own, UOp.const(dtypes.index, place)))
                 writer.emit(mk(Op.STORE, dtypes.void, (at, nothing)))
-        stays = writer.turn(self.first, full=True)
+        stays = self.stays = writer.turn(self.first, full=True)
         new: dict[UOp, UOp] = {}
         loop = None
         if block is not None:
@@ -261,7 +262,7 @@ class _Sums:
             self.writer.emit(source)
         start = self.own.get(unit, unit.src[4])
         self.writer.emit(start)
-        made = mk(Op.WGMMA, unit.dtype, (*unit.src[:3], turn, start), unit.arg._replace(pending=pending))
+        made = mk(Op.WGMMA, unit.dtype, (*unit.src[:3], turn, start, self.stays), unit.arg._replace(pending=pending))
         return self.writer.put(made)
 
     def _turn(self, local: UOp, turns: dict[UOp, UOp]) -> UOp:

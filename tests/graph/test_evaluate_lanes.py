@@ -179,3 +179,21 @@ def test_units_can_be_turned_off() -> None:
         with scope(TC=setting):
             found.append(sum(n.op is Op.WGMMA for n in lower((a @ b).schedule().calls[-1].ast, SM_90).uops))
     assert found == [1, 0]
+
+
+def test_the_gradient_of_attention_is_two_programs_of_lanes() -> None:
+    arrays = [RNG.standard_normal((1, 1, rows, 64)).astype(np.float32) for rows in (64, 130, 130, 64)]
+
+    def values() -> tuple[list[np.ndarray], int]:
+        q, k, v, slope = (Tensor(x, device="PYTHON").cast(dtypes.bfloat16).realize() for x in arrays)
+        out = q.scaled_dot_product_attention(k, v, is_causal=True)
+        found = [out, *out.gradient(q, k, v, gradient=slope)]
+        count = len(found[0].schedule(*found[1:]).calls)
+        return [x.cast(dtypes.float32).numpy() for x in found], count
+
+    wanted, _ = values()
+    with scope(TC="emulate"):
+        found, count = values()
+    assert count == 4
+    for mine, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=3e-2, atol=3e-2)
