@@ -38,7 +38,9 @@ class Bodies:
         self.lowered = 0
         self._known: dict[object, _Known | str] = {}  # a str is the reason why it cannot be lowered
 
-    def lower(self, outputs: Sequence[UOp], nest: Sequence[Loop] = (), frame: Frame | None = None) -> Lowered:
+    def lower(
+        self, outputs: Sequence[UOp], nest: Sequence[Loop] = (), frame: Frame | None = None, counts: bool = False
+    ) -> Lowered:
         """One body; see `lower_kernel`.
 
         Raises:
@@ -46,14 +48,17 @@ class Bodies:
         """
         needed = {o: sizes for o in outputs if (sizes := self.sizes.get(o)) is not None}
         body = _Description(self.places, self.axes, outputs, nest, frame, needed)
-        known = self._known.get(body.key)
+        key = counts, body.key
+        known = self._known.get(key)
         if known is None:
             self.lowered += 1
             try:
-                known = _Known(lower_kernel(outputs, self.places, self.axes.axis, nest, frame, needed), body.leaves)
+                known = _Known(
+                    lower_kernel(outputs, self.places, self.axes.axis, nest, frame, needed, counts), body.leaves
+                )
             except RegionError as error:
                 known = str(error)
-            self._known[body.key] = known
+            self._known[key] = known
         if isinstance(known, str):
             raise RegionError(known)
         return known.with_leaves(body.leaves)

@@ -6,7 +6,7 @@ step, has at most one reduce, and is what the search over partitions moves aroun
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from math import prod
 from typing import Final
@@ -163,7 +163,7 @@ def make_cells(
     names: ViewNames = {}
     for number, cell in enumerate(cells):
         cell.number = number
-        describe(cell, steps, views)
+        describe(cell, steps, views, steps.counted if target_of(steps.devices[cell.root]).warp > 1 else ())
         name_views(cell, steps, names)
     return cells
 
@@ -310,8 +310,8 @@ def _conversions_elsewhere(cell: Cell, steps: Steps) -> dict[UOp, dict[int, int]
     return {step: new for step, new in found.items() if new}
 
 
-def describe(cell: Cell, steps: Steps, views: Views) -> None:
-    """Fill in loops, reads and work of a finished cell."""
+def describe(cell: Cell, steps: Steps, views: Views, free: Collection[UOp] = ()) -> None:
+    """Fill in loops, reads and work of a finished cell; steps in `free` become index arithmetic."""
     axes = steps.axes
     cell.members.reverse()
     root = cell.root
@@ -346,7 +346,7 @@ def describe(cell: Cell, steps: Steps, views: Views) -> None:
         if step.op is Op.GATHER:
             cell.picks |= frozenset([a for a, _ in axes.loops(step.src[1])])
         inside = cell.sections[step]
-        work = _WEIGHT.get(step.op, 1)
+        work = 0 if step in free else _WEIGHT.get(step.op, 1)
         for operand, source in steps.reads[step]:
             if source.op not in SCALAR_LEAVES:
                 view = views.of(operand, source)

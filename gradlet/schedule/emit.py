@@ -36,9 +36,11 @@ class Emitter:
     """
 
     def __init__(
-        self, steps: Steps, launches: Sequence[Launch], sizes: Mapping[UOp, Extents] = MappingProxyType({})
-    ) -> None:
+        self, steps: Steps, launches: Sequence[Launch], sizes: Mapping[UOp, Extents] = MappingProxyType({}),
+        counting: Collection[str] = (),
+    ) -> None:  # fmt: skip
         self.steps = steps
+        self.counting = counting
         self.places: dict[UOp, UOp] = {}
         self.calls: list[KernelCall | CopyCall] = []
         self.made: set[UOp] = set()
@@ -290,7 +292,7 @@ class Emitter:
 
     def lower(self, outputs: Sequence[UOp], nest: Sequence[tuple[int, int]], frame: Frame | None = None) -> Lowered:
         """Lower one body."""
-        return self.bodies.lower(outputs, nest, frame)
+        return self.bodies.lower(outputs, nest, frame, self.steps.devices.get(outputs[0]) in self.counting)
 
     def unsafe(self, lowered: Lowered) -> list[int]:
         """`unsafe_slots` of a body; asked once for equal bodies."""

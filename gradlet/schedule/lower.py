@@ -60,6 +60,7 @@ def lower_kernel(
     nest: Sequence[Loop] = (),
     frame: Frame | None = None,
     sizes: Mapping[UOp, Extents] = MappingProxyType({}),
+    counts: bool = False,
 ) -> Lowered:
     """The kernel that computes `outputs` into their places.
 
@@ -70,6 +71,7 @@ def lower_kernel(
         nest: output loops in nesting order, outermost first; loops not listed come after these.
         frame: the region that it is a body of.
         sizes: how far outputs are needed that are not needed in full.
+        counts: whether positions are counted, not read, whatever the kernel is.
 
     Raises:
         RegionError: a block needs what another block makes.
@@ -78,7 +80,7 @@ def lower_kernel(
     lowering = Lowering(places, axis_loops, own, frame)
     lowering.levels = reduce_levels(outputs, lambda n: n in places and n not in own)
     # Scores, their maximum, the sum of exponentials, the weighted sum: what is hidden from whom decides what is run.
-    lowering.counts = max(lowering.levels.values(), default=0) >= ROTATED or _feeds(lowering.levels)
+    lowering.counts = counts or max(lowering.levels.values(), default=0) >= ROTATED or _feeds(lowering.levels)
     for node in lowering.levels:
         if node.op is Op.SCAN:
             along = [loop for loop in lowering.axis_loops(node, node.arg.axis) if loop[1] != 1]

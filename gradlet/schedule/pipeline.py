@@ -218,7 +218,9 @@ def _order(node: UOp, context: Context) -> UOp:
 
 def _lower(node: UOp, context: Context) -> UOp:
     assert context.steps is not None
-    emitter = Emitter(context.steps, context.launches, _needed_sizes(node, context))
+    # Lanes of a GPU count for nothing; what they read of a table takes their time.
+    counting = {device for device in context.steps.devices.values() if context.target_of(device).warp > 1}
+    emitter = Emitter(context.steps, context.launches, _needed_sizes(node, context), counting)
     for launch in context.launches:
         begin = len(emitter.calls)
         emitter.emit(launch)

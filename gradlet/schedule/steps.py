@@ -8,6 +8,7 @@ from math import prod
 from typing import Final
 
 from gradlet.base.dtype import dtypes
+from gradlet.graph.allocation import COUNTER_NUMBER
 from gradlet.graph.extents import Extents
 from gradlet.graph.node import UOp, toposort
 from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op
@@ -65,6 +66,7 @@ class Steps:
         before: for every in-place step the steps that have to run first.
         axes: loops of all nodes.
         work: what deciding took so far.
+        counted: integer arithmetic on positions alone.
         once: for steps that need not be computed at every call whether they are stored: all that they depend on is
             memory that is expected to stay as it is.
         limited: loops that end where a size says which is known only at launch. A region would go through all blocks.
@@ -104,6 +106,7 @@ class Steps:
         self.devices = self._find_devices(nodes, asked, default_device)
         self.once = self._find_once(settled) if settled else {}
         self.limited: frozenset[int] = frozenset()
+        self.counted = self._find_counted()
 
     def limit(self, sizes: Mapping[UOp, Extents]) -> None:
         """Take note of how far nodes are needed that are not needed in full."""
@@ -113,6 +116,16 @@ class Steps:
                 loops = [atom for atom, count in self.axes.axis(node, axis) if count != 1] if size is not None else []
                 found.update(loops[:1])
         self.limited = frozenset(found)
+
+    def _find_counted(self) -> set[UOp]:
+        """The steps that are integer arithmetic on positions alone: `arange`, and what is computed of it."""
+        found: set[UOp] = set()
+        for step in self.order:
+            sources = [source for _, source in self.reads[step] if source.op not in SCALAR_LEAVES]
+            if step.op in ELEMENTWISE and step.dtype.is_int and sources:
+                if all(s in found or (s.op is Op.BUFFER and s.arg.number == COUNTER_NUMBER) for s in sources):
+                    found.add(step)
+        return found
 
     def outlives(self, step: UOp) -> bool:
         """Whether a step's value is memory that somebody outside knows: a result, or a version of a buffer."""

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradlet import Tensor
+from gradlet import Tensor, dtypes
 from gradlet.base import settings
+from gradlet.graph.allocation import COUNTER_NUMBER
 from gradlet.graph.node import toposort
 from gradlet.ops.op import Op
+from gradlet.schedule.calls import KernelCall
 from gradlet.schedule.pick import pick_selected, position_of
 from gradlet.schedule.traffic import traffic_of
 
@@ -200,3 +202,15 @@ def test_few_positions_and_rows_of_their_own_are_no_scatter() -> None:
     hot = (MANY[..., None] == np.arange(100)).astype(np.float32)
     np.testing.assert_array_equal(few.numpy(), (IDS[:, None] == np.arange(8)).sum(0))
     np.testing.assert_array_equal(rows.numpy()[..., 0], (hot * MANY[..., None]).sum(1))
+
+
+def test_lanes_of_a_gpu_count_positions() -> None:
+    """Which class a column is, is no table: neither stored by a kernel of its own nor read for every row."""
+    logits = Tensor.empty(64, 5000, dtype="bfloat16", device="NULL:sm_90")
+    targets = Tensor.empty(64, dtype="int32", device="NULL:sm_90")
+    loss = logits.float().sparse_categorical_crossentropy(targets)
+    calls = [c for c in Tensor.schedule(loss, *loss.gradient(logits)).calls if isinstance(c, KernelCall)]
+    assert not any(buffer.arg.number == COUNTER_NUMBER for call in calls for buffer in call.buffers)
+    assert not any(
+        buffer.dtype is dtypes.int32 and buffer.arg.size >= 4096 for call in calls for buffer in call.buffers
+    )
