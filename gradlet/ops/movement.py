@@ -138,7 +138,10 @@ class MovementMixin:
             return self
         for size, (_, after) in zip(self.shape, checked):
             if after and has_size((size,)):
-                raise ShapeError(f"pad: zeros behind an axis of size {size}, which is known only at launch")
+                raise ShapeError(
+                    f"pad: zeros behind an axis of size {size}, which is known only at launch; use a fixed size, as "
+                    "x.pad_to(...) gives"
+                )
         countable(tuple([size + before + after for size, (before, after) in zip(self.shape, checked)]), "pad")
         return self.move(Op.PAD, PadArg(checked))
 

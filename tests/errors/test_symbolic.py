@@ -48,6 +48,7 @@ MISTAKES: list[Row] = [
         r"a value of shape \(n, m\) does not become one of shape \(m, n\): .* stay in their order; use permute",
     ),
     (lambda: ROWS.pad(((-1, 0), (0, 0))), ShapeError, r"pad: \(-1, 0\) crops more than axis 0 of size n has .*; give"),
+    (lambda: ROWS.qr(), ShapeError, "pad: zeros behind an axis of size n, which is known .*; use a fixed size, as x"),
 ]  # fmt: skip
 
 

@@ -39,6 +39,8 @@ def texts(node: UOp) -> list[str | None]:
         (lambda x: h.reshape(x, 4, 18), [None, "3 * n"]),
         (lambda x: h.reshape(h.reshape(x, 4, 18), 4, 6, 3), [None, "n", None]),
         (lambda x: h.pad(x, (1, 1), (0, 0), (0, 2)), [None, "n", None]),
+        (lambda x: h.pad(x, (0, 0), (0, 1), (0, 0)), [None, "n", None]),  # behind the largest size: nothing to anyone
+        (lambda x: h.pad(x, (0, 0), (2, 1), (0, 0)), [None, "n + 2", None]),
         (lambda x: h.shrink(x, (0, 2), (0, 6), (1, 2)), [None, "n", None]),
         (lambda x: h.shrink(x, (0, 4), (0, 2), (0, 3)), []),  # positions that exist for every value
         (lambda x: h.total(x, 0), ["n", None]),
@@ -57,7 +59,6 @@ def test_extents_follow_from_the_sources(build: Callable[[UOp], UOp], wanted: li
     ("build", "name"),
     [
         (lambda x: h.flip(x, 0), "flip"),
-        (lambda x: h.pad(x, (0, 1), (0, 0)), "pad"),
         (lambda x: h.shrink(x, (0, 5), (0, 3)), "shrink"),
         (lambda x: h.stride(x, 2, 1), "stride"),
         (lambda x: h.reshape(h.permute(x, 1, 0), 18), "reshape"),
