@@ -2,7 +2,8 @@
 
 A value is an array of lanes by elements. Lanes go through a program together, so that what they share is always there;
 where a program has two roles (a lane that begins copies, lanes that multiply), these take turns where one waits for a
-buffer of the other.
+buffer of the other. A loop goes on while any lane is in it, and only lanes that are store: a condition is a loop of one
+iteration or none, in which warps may differ.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gradlet.base.dtype import DType, dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.graph import numeric
 from gradlet.graph.bounds import bounds
-from gradlet.graph.evaluate_kernel import elements, empty_local, lanes
+from gradlet.graph.evaluate_kernel import Address, elements, empty_local, lanes
 from gradlet.graph.evaluate_linear import HANDLERS, Run, match_loops
 from gradlet.graph.node import UOp
 from gradlet.graph.numeric import Array
@@ -30,6 +31,7 @@ ROW: Final = 128  # bytes of a row in shared memory
 PIECE: Final = 16  # bytes that are exchanged by row
 TF32_BITS: Final = 13  # of a float32's fraction that TF32 lacks
 _NOTHING: Final = frozenset({Op.CONST, Op.BARRIER, Op.COMMIT, Op.BOX, Op.RING})
+_TOGETHER: Final = frozenset({Op.BARRIER, Op.WGMMA, Op.TURN, Op.PASS_ON, Op.COPY_BOX})  # by all lanes of a role
 
 
 def run_lanes(program: LinearProgram, arrays: Sequence[Array], variables: Mapping[UOp, int] | None = None) -> None:
@@ -41,7 +43,7 @@ def run_lanes(program: LinearProgram, arrays: Sequence[Array], variables: Mappin
         variables: values of the VARIABLE nodes.
 
     Raises:
-        CompilerError: roles that wait for each other forever.
+        CompilerError: roles that wait for each other forever; what lanes do together where not all of them are.
     """
     # Both roles have what is the same always, whichever came first in the program.
     given = {n: numeric.constant(n.arg, n.dtype).reshape(1, 1) for n in program.uops if n.op is Op.CONST}
@@ -90,16 +92,19 @@ class _Lanes(Run):
     rings: dict[UOp, _Ring] = field(default_factory=dict)
     turns: dict[UOp, int] = field(default_factory=dict)  # steps that this role has begun, of every ring
     held: bool = False  # whether units may still read the buffer of the step before
+    inside: Array | None = None  # lanes that are in the loops around here; None: all are
 
     def steps(self, begin: int, end: int) -> Iterator[bool]:
         """Run a part of the program; stops for a while where it waits for another role."""
         uops = self.program.uops
         starts = {uops[start]: start for start in self.jumps}
-        limits: dict[UOp, tuple[int, int]] = {}
+        limits: dict[UOp, tuple[Array, int, Array | None]] = {}
         roles: list[Iterator[bool]] = []
         position, moved = begin, True
         while position < end:
             node = uops[position]
+            if self.inside is not None and node.op in _TOGETHER:
+                raise CompilerError(f"{node.op.name} is for lanes together, in a loop in which they differ")
             if node.op is Op.RANGE and node.arg.kind is AxisKind.ROLE:
                 role = _Lanes(
                     self.program, self.arrays, dict(self.values), self.jumps, self.part, self.locals, self.threads,
@@ -109,14 +114,14 @@ class _Lanes(Run):
                 position = self.jumps[position]
             elif node.op is Op.RANGE:
                 low, high, step = self._extent(node)
-                limits[node] = high, step
+                limits[node] = high, step, self.inside
                 self.values[node] = np.full((1, 1), low)
-                if low >= high:
+                if not self._enter(self.values[node] < high, self.inside):
                     position = self.jumps[position]
             elif node.op is Op.END:
-                high, step = limits[node.src[0]]
+                high, step, around = limits[node.src[0]]
                 following = self.values[node.src[0]] + step
-                if following.item() < high:
+                if self._enter(following < high, around):
                     self.values[node.src[0]] = following
                     position = starts[node.src[0]]
             elif node.op is Op.TURN:
@@ -133,15 +138,22 @@ class _Lanes(Run):
         if roles:
             _take_turns(roles)
 
-    def _extent(self, loop: UOp) -> tuple[int, int, int]:
-        """Where a loop begins and ends for this workgroup, and its step."""
-        high = int(self.values[loop.src[0]].reshape(-1)[0])
+    def _enter(self, more: Array, around: Array | None) -> bool:
+        """Be in an iteration with the lanes that have one more, of those in the loops around; false where none has."""
+        chosen = more if around is None else more & around
+        found = bool(chosen.any())
+        self.inside = around if not found or more.all() else chosen
+        return found
+
+    def _extent(self, loop: UOp) -> tuple[int, Array, int]:
+        """Where a loop begins for this workgroup, where it ends for each lane, and its step."""
+        high = np.asarray(self.values[loop.src[0]]).reshape(-1, 1)
         if loop.arg.kind is AxisKind.WALK:
             return self.number, high, self.program.grid
         if loop.arg.kind is not AxisKind.PARALLEL:
             return 0, high, 1
         own = self._digits()[loop]
-        return own, min(high, own + 1), 1
+        return own, np.minimum(high, own + 1), 1
 
     def _digits(self) -> dict[UOp, int]:
         """The parallel ranges are digits of the workgroup's number, the last one fastest."""
@@ -167,6 +179,14 @@ class _Lanes(Run):
             self.locals[local] = np.stack([empty_local(local)] * self.threads)
         return self.locals[local]
 
+    def place(self, index: UOp, count: int) -> tuple[Array, Array | None]:
+        """Element numbers of an access, and which lanes make it: those that are here, and whose own gate is true."""
+        address: Address = self.values[index]
+        gate = address.gate if self.inside is None else self.inside
+        if self.inside is not None and address.gate is not None:
+            gate = self.inside & address.gate
+        return elements(address._replace(gate=gate), count)
+
     def execute(self, node: UOp) -> None:
         """Run one node that is not a loop."""
         handler = _HANDLERS.get(node.op)
@@ -189,25 +209,37 @@ def _pass_on(run: _Lanes, node: UOp) -> None:
 
 
 def _wait(run: _Lanes, node: UOp) -> None:
-    if node.arg.pending == -1 and run.held:
+    # A buffer is free when all warps are done with it: those that wait here alone free none.
+    if node.arg.pending == -1 and run.held and run.inside is None:
         for ring in run.rings.values():
             ring.freed += 1
         run.held = False
 
 
 def _load(run: _Lanes, node: UOp) -> None:
-    param = node.src[0].src[0]
-    if param.op is not Op.LOCAL or not param.arg.private:
-        HANDLERS[Op.LOAD](run, node)
-        return
-    place, _ = elements(run.values[node.src[0]], node.dtype.count)
-    run.values[node] = numeric.load(run.private(param)[np.arange(run.threads).reshape(-1, 1), place], node.dtype)
+    param, gate = node.src[0].src[0], run.values[node.src[0]].gate
+    place, _ = run.place(node.src[0], node.dtype.count)
+    if param.op is Op.LOCAL and param.arg.private:
+        found = run.private(param)[np.arange(run.threads).reshape(-1, 1), place]
+    else:
+        memory = run.memory(param)
+        found = (memory if memory.size else np.zeros(1, memory.dtype))[place]
+    loaded = numeric.load(found, node.dtype)
+    run.values[node] = loaded if gate is None else np.where(gate, loaded, run.values[node.src[1]])
+
+
+def _update(run: _Lanes, node: UOp) -> None:
+    before = run.values[node.src[0]]
+    HANDLERS[Op.UPDATE](run, node)
+    if run.inside is not None:
+        after = np.where(run.inside, run.values[node], before)
+        run.values[node.src[0]] = run.values[node] = after
 
 
 def _store(run: _Lanes, node: UOp) -> None:
     """Of lanes that computed the same, those whose other digits are 0 store to memory."""
     count = node.src[1].dtype.count
-    place, gate = elements(run.values[node.src[0]], count)
+    place, gate = run.place(node.src[0], count)
     value = lanes(run.values[node.src[1]], count)
     shape = np.broadcast_shapes(place.shape, value.shape, (run.threads, 1))
     chosen = np.ones(shape, np.bool_) if gate is None else np.broadcast_to(gate, shape).copy()
@@ -216,9 +248,10 @@ def _store(run: _Lanes, node: UOp) -> None:
         chosen &= _storing(run.program, run.threads)
     stored = np.broadcast_to(numeric.store(value, node.src[1].dtype), shape)
     if param.op is Op.LOCAL and param.arg.private:
-        if gate is not None:
+        if run.values[node.src[0]].gate is not None:
             raise CompilerError("a store to registers of a lane has no guard")
-        run.private(param)[np.arange(run.threads).reshape(-1, 1), np.broadcast_to(place, shape)] = stored
+        own = np.broadcast_to(np.arange(run.threads).reshape(-1, 1), shape)
+        run.private(param)[own[chosen], np.broadcast_to(place, shape)[chosen]] = stored[chosen]
         return
     run.memory(param)[np.broadcast_to(place, shape)[chosen]] = stored[chosen]
 
@@ -242,6 +275,10 @@ def _across(run: _Lanes, node: UOp) -> None:
     value = lanes(run.values[node.src[0]], node.dtype.count)
     value = np.broadcast_to(value, (run.threads, value.shape[-1]))
     parts = value.reshape(-1, count, stride, value.shape[-1])
+    if run.inside is not None:
+        together = run.inside.reshape(-1, WARP)
+        if count * stride > WARP or (together != together[:, :1]).any():
+            raise CompilerError("lanes exchange values in a loop in which they differ")
     while parts.shape[1] > 1:
         half = parts.shape[1] // 2
         parts = numeric.combine(op, dtype, parts[:, :half], parts[:, half:])
@@ -251,10 +288,15 @@ def _across(run: _Lanes, node: UOp) -> None:
 def _copy(run: _Lanes, node: UOp) -> None:
     """Done at once, which is one of the orders that copies may have."""
     near, far = node.src
-    source, gate = elements(run.values[far], node.arg.elements)
-    place, _ = elements(run.values[near], node.arg.elements)
-    taken = run.memory(far.src[0])[source]
-    run.memory(near.src[0])[place] = taken if gate is None else np.where(gate, taken, np.zeros((), taken.dtype))
+    source, _ = run.place(far, node.arg.elements)
+    place, chosen = run.place(near, node.arg.elements)
+    taken, gate = run.memory(far.src[0])[source], run.values[far].gate
+    taken = taken if gate is None else np.where(gate, taken, np.zeros((), taken.dtype))
+    if chosen is not None:
+        shape = np.broadcast_shapes(place.shape, taken.shape, chosen.shape)
+        place, taken, chosen = (np.broadcast_to(x, shape) for x in (place, taken, chosen))
+        place, taken = place[chosen], taken[chosen]
+    run.memory(near.src[0])[place] = taken
 
 
 # matrix units
@@ -352,6 +394,8 @@ def _store_box(run: _Lanes, node: UOp) -> None:
     near, box = node.src
     begins = np.broadcast_to(run.values[near].element, (run.threads, 1)).reshape(-1)
     for lane in range(0, run.threads, WARP):
+        if run.inside is not None and not run.inside[lane].any():
+            continue
         place, inside = _box_elements(run, box, lane)
         gathered = run.memory(near.src[0])[_box_places(int(begins[lane]), place.size, box.dtype)]
         run.memory(box.src[0])[place[inside]] = gathered[inside]
@@ -360,6 +404,7 @@ def _store_box(run: _Lanes, node: UOp) -> None:
 _HANDLERS: Final[dict[Op, Callable[[_Lanes, UOp], None]]] = {
     Op.LOAD: _load,
     Op.STORE: _store,
+    Op.UPDATE: _update,
     Op.PASS_ON: _pass_on,
     Op.WAIT: _wait,
     Op.ACROSS: _across,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,9 +16,20 @@ from gradlet.base.settings import scope
 from gradlet.codegen.pipeline import SCHEDULABLE, Lowering, lower
 from gradlet.graph import numeric
 from gradlet.graph.evaluate_lanes import run_lanes
-from gradlet.graph.node import UOp
+from gradlet.graph.node import UOp, mk
 from gradlet.graph.program import LinearProgram
-from gradlet.ops.op import KernelArg, Op
+from gradlet.ops.op import (
+    AccArg,
+    AcrossArg,
+    AxisKind,
+    BarrierArg,
+    KernelArg,
+    LocalArg,
+    Op,
+    ParamArg,
+    RangeArg,
+    SpecialArg,
+)  # fmt: skip
 from gradlet.optimize import units
 from gradlet.optimize.analysis import KernelFacts
 from gradlet.optimize.blocks import product_of
@@ -197,3 +208,140 @@ def test_the_gradient_of_attention_is_two_programs_of_lanes() -> None:
     assert count == 4
     for mine, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(mine, other, rtol=3e-2, atol=3e-2)
+
+
+class Attention(NamedTuple):
+    """Heads of queries and of keys, queries, keys, width, whether later keys are hidden, and the type."""
+
+    heads: int
+    of_keys: int
+    queries: int
+    keys: int
+    width: int
+    causal: bool
+    dtype: DType
+
+    def arrays(self) -> list[np.ndarray]:
+        """Queries, keys, values and the gradient of the result; later keys score higher in every other warp's rows."""
+        rng = np.random.default_rng(self.queries)
+        rows = [(self.heads, self.queries), *[(self.of_keys, self.keys)] * 2, (self.heads, self.queries)]
+        found = [rng.standard_normal((1, *each, self.width)).astype(np.float32) for each in rows]
+        found[0][..., 0] = np.where(np.arange(self.queries) // 16 % 2, 1, -1) * np.sqrt(self.width)
+        found[1][..., 0] = np.linspace(0, 6, self.keys)
+        return [numeric.round_to(x, self.dtype) for x in found]
+
+    def wanted(self) -> list[np.ndarray]:
+        """The result in float64, and the gradients of queries, keys and values."""
+        q, k, v, slope = (x.astype(np.float64) for x in self.arrays())
+        times = self.heads // self.of_keys
+        k, v = (np.repeat(x, times, 1) for x in (k, v))
+        scores = q @ k.swapaxes(2, 3) / np.sqrt(self.width)
+        if self.causal:
+            scores[..., np.arange(self.keys) > np.arange(self.queries).reshape(-1, 1)] = -np.inf
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        out, of_weights = weights @ v, slope @ v.swapaxes(2, 3)
+        of_scores = weights * (of_weights - (slope * out).sum(-1, keepdims=True)) / np.sqrt(self.width)
+        shared = (1, self.of_keys, times, self.keys, self.width)
+        of_keys, of_values = (x.swapaxes(2, 3) @ y for x, y in ((of_scores, q), (weights, slope)))
+        return [out, of_scores @ k, of_keys.reshape(shared).sum(2), of_values.reshape(shared).sum(2)]
+
+    def found(self, gradients: bool) -> list[np.ndarray]:
+        """What lanes compute of these."""
+        with scope(TC="emulate"):
+            q, k, v, slope = (Tensor(x, device="PYTHON").cast(self.dtype).realize() for x in self.arrays())
+            times = self.heads // self.of_keys
+            out = q.scaled_dot_product_attention(k, v, is_causal=self.causal, enable_gqa=times > 1)
+            found = [out, *(out.gradient(q, k, v, gradient=slope) if gradients else ())]
+            found[0].schedule(*found[1:])
+            return [x.cast(dtypes.float32).numpy() for x in found]
+
+    def check(self, gradients: bool) -> None:
+        """Compare them by the largest error, as a part of the largest value."""
+        limit = 1.5e-2 if self.dtype is dtypes.bfloat16 else 2e-3
+        for found, wanted in zip(self.found(gradients), self.wanted()[: 4 if gradients else 1], strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=limit * np.abs(wanted).max())
+
+
+BF16, F16 = dtypes.bfloat16, dtypes.float16
+
+
+# Some warps of a workgroup scale their results in a block of keys where others need not.
+@pytest.mark.parametrize(
+    "case",
+    [Attention(1, 1, 300, 270, 64, True, BF16), Attention(2, 1, 200, 330, 64, False, F16),
+     *[pytest.param(each, marks=pytest.mark.slow) for each in (
+         Attention(1, 1, 300, 270, 64, False, BF16), Attention(1, 1, 384, 384, 64, True, BF16),
+         Attention(1, 1, 257, 513, 64, True, F16), Attention(4, 2, 150, 410, 64, True, BF16),
+         Attention(1, 1, 300, 270, 128, True, BF16), Attention(2, 1, 140, 390, 128, False, F16),
+         Attention(2, 2, 270, 300, 128, True, BF16))]],
+)  # fmt: skip
+def test_attention_where_warps_differ_in_what_they_scale(case: Attention) -> None:
+    case.check(gradients=False)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [Attention(1, 1, 140, 130, 64, True, BF16),
+     *[pytest.param(each, marks=pytest.mark.slow) for each in (
+         Attention(1, 1, 300, 270, 64, True, BF16), Attention(1, 1, 130, 270, 64, False, F16),
+         Attention(4, 2, 150, 170, 64, True, F16), Attention(1, 1, 200, 150, 128, True, BF16),
+         Attention(2, 1, 130, 200, 128, False, BF16))]],
+)  # fmt: skip
+def test_gradients_of_attention_are_those_of_float64(case: Attention) -> None:
+    case.check(gradients=True)
+
+
+LANE = mk(Op.SPECIAL, dtypes.index, (), SpecialArg("thread", 64))
+OWN = mk(Op.LOCAL, dtypes.int32, (), LocalArg(0, 1, private=True))
+
+
+def of_lanes(size: UOp, inside: Callable[[UOp], list[UOp]] = lambda register: []) -> LinearProgram:
+    """Lanes that go through a loop as often as they say, and sum: in a register, an array of their own, memory."""
+    out, numbers = (mk(Op.PARAM, dtypes.int32, (), ParamArg(*each)) for each in ((0, 192), (1, 4)))
+    zero, nothing = UOp.const(dtypes.index, 0), UOp.const(dtypes.int32, 0)
+    loop = mk(Op.RANGE, dtypes.index, (size,), RangeArg(1, AxisKind.LOOP))
+    register, own = mk(Op.ACC, dtypes.int32, (nothing, loop), AccArg(0)), mk(Op.INDEX, dtypes.int32, (OWN, zero))
+    far = [mk(Op.INDEX, dtypes.int32, (out, LANE + 64 * n)) for n in range(3)]
+    # Lanes that have no iteration would read what there is not.
+    number = mk(Op.LOAD, dtypes.int32, (mk(Op.INDEX, dtypes.int32, (numbers, size - 1)),))
+    uops = [zero, nothing, *out.toposort(), size, mk(Op.STORE, dtypes.void, (own, nothing)), register, loop]
+    uops += [mk(Op.UPDATE, dtypes.int32, (register, register + number)), *inside(register)]
+    for place in (own, far[2]):
+        uops.append(mk(Op.STORE, dtypes.void, (place, mk(Op.LOAD, dtypes.int32, (place,)) + number)))
+    uops += [mk(Op.END, dtypes.void, (loop,)), mk(Op.STORE, dtypes.void, (far[0], register))]
+    after = mk(Op.LOAD, dtypes.int32, (own, nothing))  # not the node that loads inside
+    uops.append(mk(Op.STORE, dtypes.void, (far[1], after)))
+    ordered: dict[UOp, None] = {}
+    for node in uops:
+        ordered |= dict.fromkeys([n for n in node.toposort() if n.op is not Op.RANGE or n is node])
+    return LinearProgram("lanes", tuple(ordered), (out, numbers), (0,), (), 1, 64, 0, 0, (), ((1, 64),))
+
+
+def test_lanes_may_go_through_a_loop_as_often_as_each_likes() -> None:
+    numbers, out = np.arange(10, 50, 10, dtype=np.int32), np.zeros(192, np.int32)
+    run_lanes(of_lanes(LANE % 5), [out, numbers])
+    times = np.arange(64) % 5
+    np.testing.assert_array_equal(out.reshape(3, 64), np.tile(times * times * 10, (3, 1)))
+
+
+def exchanged(register: UOp) -> list[UOp]:
+    return [mk(Op.ACROSS, dtypes.int32, (register,), AcrossArg(Op.ADD, 32, 1))]
+
+
+def waited_for(register: UOp) -> list[UOp]:
+    return [mk(Op.BARRIER, dtypes.void, (), BarrierArg(0))]
+
+
+@pytest.mark.parametrize(
+    ("size", "inside", "wrong"),
+    [(LANE % 5, exchanged, "lanes exchange values"), (LANE // 32 + 1, exchanged, ""),
+     (LANE // 32, waited_for, "BARRIER"), (LANE * 0 + 2, waited_for, "")],
+)  # fmt: skip
+def test_what_lanes_do_together_they_all_do(size: UOp, inside: Callable[[UOp], list[UOp]], wrong: str) -> None:
+    arrays = [np.zeros(192, np.int32), np.ones(4, np.int32)]
+    if not wrong:
+        run_lanes(of_lanes(size, inside), arrays)
+        return
+    with pytest.raises(CompilerError, match=wrong):
+        run_lanes(of_lanes(size, inside), arrays)
