@@ -128,9 +128,19 @@ def _compare(function: Callable[[Any, Any], Any]) -> Fold:
 
 
 def _quotient(a: Any, b: Any) -> Any:
+    if not isinstance(a, Size) and not isinstance(b, Size):
+        whole = abs(a) // abs(b)
+        return whole if (a < 0) == (b < 0) else -whole
     if not isinstance(a, Size) or isinstance(b, Size) or a.low < 0 or b <= 0:
         raise SizeLimitError(f"the quotient of {a} and {b} depends on the values of variables")
     return a // int(b)
+
+
+def _rest(attributes: Attributes, arrays: list[Any]) -> Any:
+    """The rest with the divisor's sign, which with `fmod` is that of what is divided."""
+    if attributes.get("fmod") and any((n.low if isinstance(n, Size) else n) < 0 for a in arrays for n in a.flat):
+        return None
+    return _each(lambda a, b: a % b)(attributes, arrays)
 
 
 def _is_equal(a: Any, b: Any) -> bool:
@@ -221,13 +231,18 @@ def _slice(attributes: Attributes, arrays: list[Any]) -> Any:
     steps = _given(attributes, arrays, "steps", 4) or [1] * len(starts)
     index: list[Any] = [slice(None)] * x.ndim
     for start, end, axis, step in zip(starts, ends, axes, steps):
-        index[axis] = _bounds(start, end, step, x.shape[axis])
+        index[axis] = slice_of(start, end, step, x.shape[axis])
     return x[tuple(index)]
 
 
-def _bounds(start: int, end: int, step: int, size: int) -> slice:
-    """A slice of ONNX as one of Python: an end that a negative step passes is before the first element."""
-    return slice(start, None if step < 0 and end < -size else end, step)
+def slice_of(start: int, end: int, step: int, size: int) -> slice:
+    """A slice of ONNX as one of Python: with a negative step both ends are cut off inside, also a start before all."""
+    if not size:
+        return slice(0, 0)
+    if step > 0:
+        return slice(*slice(start, end, step).indices(size))
+    first, last = (min(n + size if n < 0 else n, size - 1) for n in (start, end))
+    return slice(max(first, 0), last if last >= 0 else None, step)
 
 
 def _gather(attributes: Attributes, arrays: list[Any]) -> Any:
@@ -340,7 +355,7 @@ SIZE_FOLDS: Final[dict[str, Fold]] = {
     for name in ("Identity", "Gather", "Slice", "Concat", "Unsqueeze", "Squeeze", "Reshape", "Split", "Transpose")
 } | {
     "Add": _each(lambda a, b: a + b), "Sub": _each(lambda a, b: a - b), "Mul": _each(lambda a, b: a * b),
-    "Div": _each(_quotient), "Mod": _each(lambda a, b: a % b), "Neg": lambda attributes, arrays: arrays[0] * -1,
+    "Div": _each(_quotient), "Mod": _rest, "Neg": lambda attributes, arrays: arrays[0] * -1,
     "Equal": _compare(_is_equal), "Less": _compare(lambda a, b: a < b), "Greater": _compare(lambda a, b: a > b),
     "LessOrEqual": _compare(lambda a, b: a <= b), "GreaterOrEqual": _compare(lambda a, b: a >= b),
     "Where": _plain(lambda c, a, b: np.where(c, a, b)), "Cast": _cast_sizes,

@@ -3,7 +3,7 @@
 The names of a text's functions get a tag in front, and the functions stand in a section of this tag, so that who has
 the object file finds again what belongs to which text (`device/cpu/image`). Functions of other texts keep their names
 (`Part.calls`). What is for those alone who load a text by itself, or optimise it, is left out: the array of entries,
-and what is said about loops.
+and what is said about loops. Annotations that keep loads in order stay, and so does the node that they name.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ _NAME: Final = re.compile(r"@(?!llvm\.)([\w.$-]+)")
 _LOOP: Final = re.compile(r", !llvm\.loop !\d+")
 _DECLARED: Final = re.compile(r"\ndeclare [^@\n]*@(?!llvm\.)([\w.$-]+)")
 _LEFT_OUT: Final = ("target triple", "!")
+_ANNOTATION: Final = "!0"  # whatever it is: it marks a place in a block
+_ANNOTATED: Final = f"metadata {_ANNOTATION})"
 
 
 def section(tag: str) -> str:
@@ -60,6 +62,8 @@ def joined(parts: Sequence[Part]) -> str:
         _add(part, groups, declared, defined, lines)
     lines += [line for name, line in declared.items() if name not in defined]
     lines += [f"attributes #{number} = {text}" for text, number in groups.items()]
+    if any(_ANNOTATED in part.text for part in parts):
+        lines.append(f"{_ANNOTATION} = !{{}}")
     return "\n".join(lines) + "\n"
 
 

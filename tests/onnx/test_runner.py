@@ -55,6 +55,38 @@ def test_a_model_is_a_function_of_named_inputs(tmp_path: Path) -> None:
     assert runner(x=[[1.0, 0.0, 0.0]])["y"].shape == (1, 5)
 
 
+def places(start: int, end: int, step: int, size: int) -> list[int]:
+    """What a slice takes, in the words of the specification: ends adjusted by the size, then clamped."""
+    first, last = (n + size if n < 0 else n for n in (start, end))
+    if step > 0:
+        return list(range(min(max(first, 0), size), min(max(last, 0), size), step))
+    return list(range(min(max(first, 0), size - 1), min(max(last, -1), size - 1), step)) if size else []
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_ends_of_slices_outside_of_an_axis(known: bool) -> None:
+    """As numbers that are folded, and as what a device computes."""
+    far = 2**63 - 1
+    cases = [
+        (s, e, step) for s in (-9, -5, -2, 0, 3, far) for e in (-far, -4, -1, 0, 2, far) for step in (-2, -1, 1, 2)
+    ]
+    nodes = [helper.make_node("Shape", ["x"], ["s"])] if known else []
+    weights: dict[str, Any] = {}
+    for n, (start, end, step) in enumerate(cases):
+        weights |= {f"b{n}": np.array([start]), f"e{n}": np.array([end]), f"p{n}": np.array([step])}
+        nodes.append(helper.make_node("Slice", ["s" if known else "x", f"b{n}", f"e{n}", "axis", f"p{n}"], [f"y{n}"]))
+    weights["axis"] = np.array([0])
+    names = [f"y{n}" for n in range(len(cases))]
+    sizes = (1, 2, 3, 4, 5) if known else (4,)
+    made = model(nodes, {"x": (INT64, sizes)}, names, weights, kind=INT64)
+    x = np.arange(np.prod(sizes)).reshape(sizes)
+    source = np.array(x.shape) if known else x
+    found = OnnxRunner(made)(x=x)
+    for name, (start, end, step) in zip(names, cases, strict=True):
+        wanted = source[places(start, end, step, len(source))]
+        np.testing.assert_array_equal(np.asarray(found[name].numpy()), wanted, err_msg=f"{start} {end} {step}")
+
+
 def test_shape_arithmetic_launches_nothing() -> None:
     nodes = [
         helper.make_node("Shape", ["x"], ["s"]),

@@ -385,6 +385,36 @@ def test_axes_of_size_one_go_where_that_is_certain(work: Work) -> None:
         work.look()
 
 
+def test_running_sums_without_the_element_itself() -> None:
+    nodes = [node("Abs", ["x"], ["a"]), node("CumSum", ["a", "axis"], ["y"], exclusive=1)]
+    runner = OnnxRunner(model(nodes, {"x": (FLOAT, ["n", 3])}, ["y"], {"axis": np.int64(0)}))
+    for count in (7, 12, 1, 5, 0, 9):
+        x = normal(count, 3)
+        wanted = np.cumsum(np.vstack([np.zeros((1, 3), np.float32), np.abs(x)]), 0)[:-1]
+        np.testing.assert_allclose(runner(x=x)["y"].numpy(), wanted, rtol=1e-5, atol=1e-6)
+    assert len(runner._sizes._plans) == 1 and not runner._sizes.refused
+
+
+def test_arithmetic_of_sizes_beside_numbers() -> None:
+    """Halves of a shape of which one part is a number, how many elements there are, and rests of negative numbers."""
+    nodes = [
+        node("Shape", ["x"], ["s"]), node("Div", ["s", "two"], ["half"]), node("Expand", ["w", "half"], ["e"]),
+        node("Neg", ["e"], ["wide"]),
+        node("Size", ["x"], ["all"]), node("Cast", ["all"], ["count"], to=FLOAT), node("Add", ["x", "count"], ["more"]),
+        node("Sub", ["s", "ten"], ["less"]), node("Mod", ["less", "two"], ["rest"], fmod=1),
+        node("Cast", ["rest"], ["rests"], to=FLOAT), node("Sub", ["rests", "w"], ["left"]),
+    ]  # fmt: skip
+    weights = {"two": np.array([2, 2]), "w": np.float32([[1.5]]), "ten": np.array([11, 11])}
+    runner = OnnxRunner(model(nodes, {"x": (FLOAT, ["n", 6])}, ["wide", "more", "left"], weights))
+    for count in (8, 4, 16, 2, 6):
+        x = normal(count, 6)
+        found, less = runner(x=x), np.array([count - 11, 6 - 11])
+        np.testing.assert_array_equal(found["wide"].numpy(), np.full((count // 2, 3), -1.5, np.float32))
+        np.testing.assert_array_equal(found["more"].numpy(), x + np.float32(6 * count))
+        np.testing.assert_array_equal(found["left"].numpy(), np.fmod(less, 2)[None] - np.float32(1.5))
+    assert [str(dim) for layout in runner._sizes._plans for dim in layout.dims] == ["n 2..16 in steps of 2"]
+
+
 def test_resized_to_a_multiple_of_a_size() -> None:
     nodes = [
         node("Shape", ["x"], ["s"]), node("Slice", ["s", "two", "four"], ["hw"]), node("Mul", ["hw", "two"], ["wide"]),

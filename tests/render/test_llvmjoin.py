@@ -12,7 +12,9 @@ from gradlet.codegen.pipeline import lower
 from gradlet.device.common.llvm import binding
 from gradlet.render.llvmjoin import Part, imports, joined, section
 from gradlet.render.llvmlaunch import BODY, modules, render
+from gradlet.schedule.create import create_schedule
 from gradlet.target.target import Target
+from gradlet.tensor.tensor import Tensor
 from tests.codegen import kernels, launches
 from tests.render.test_llvmlaunch import AVX2
 
@@ -40,6 +42,18 @@ def test_functions_keep_apart_and_share_what_they_declare() -> None:
     assert declared and len(declared) == len(set(declared))
     assert len(re.findall(r"^attributes #", whole, re.M)) == 1
     assert "!" not in whole
+
+
+def test_annotations_that_hold_loads_in_order_stay() -> None:
+    """Without an instruction for products of bytes, code with several sums of them has some."""
+    assert not AVX2.dot8
+    products = Tensor.empty(64, 256, dtype="uint8").cast("int32") @ Tensor.empty(256, 128, dtype="int8").cast("int32")
+    *_, call = create_schedule([products.uop], lambda _: AVX2).calls
+    text = render(lower(call.ast, AVX2), AVX2)
+    assert text.count("@llvm.codeview.annotation(metadata !0)") > 1
+    parts = [Part(one, f"k{number}") for number, one in enumerate([text, *texts(AVX2), text])]
+    assert len(parsed(joined(parts))) == len(parts)
+    assert "!" not in joined(parts[1:4])
 
 
 def test_bodies_are_called_by_the_names_of_their_texts() -> None:

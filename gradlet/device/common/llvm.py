@@ -80,9 +80,7 @@ def _parse(source: str, target: Target, machine: Any) -> Any:
     try:
         module = llvm.parse_assembly(source)
         module.data_layout = str(machine.target_data)
-        if (
-            SPEC.value
-        ):  # the parser has seen to types and names; what the renderer may get wrong beyond them, tests tell
+        if SPEC:  # the parser has seen to types and names; what may be wrong beyond them, tests tell
             module.verify()
     except RuntimeError as error:
         raise RenderError(f"LLVM refuses the rendered kernel for {target.name}: {error}\n{source}") from None

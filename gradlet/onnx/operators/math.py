@@ -265,9 +265,7 @@ def _running(x: Tensor, axis: int, exclusive: int, reverse: int, function: Any, 
     source = x.flip(axis) if reverse else x
     if exclusive:
         size = source.shape[axis]
-        parts = [slice(None)] * source.ndim
-        parts[axis] = slice(0, size - 1)
-        pads = [(1, 0) if a == axis else (0, 0) for a in range(x.ndim)]
-        source = source[tuple(parts)].pad(pads, value=start)
+        grown = source.pad([(1, 0) if a == axis else (0, 0) for a in range(x.ndim)], value=start)
+        source = grown.whole_axes([axis])[(*[slice(None)] * axis, slice(0, size))]
     result = function(source, axis).cast(x.dtype)
     return result.flip(axis) if reverse else result

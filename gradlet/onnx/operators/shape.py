@@ -13,6 +13,7 @@ import numpy as np
 
 from gradlet.base.errors import SizeLimitError
 from gradlet.base.symint import Size
+from gradlet.onnx.host import slice_of
 from gradlet.onnx.registry import operator
 from gradlet.onnx.runner import Call
 from gradlet.onnx.values import EMPTY, Array, Ints, Number, Value
@@ -44,7 +45,7 @@ def shape(call: Call, x: Value, *, start: int = 0, end: int | None = None) -> Ar
 @operator("Size")
 def size(x: Value) -> Array:
     """The number of elements."""
-    return numbers([prod(x.shape)])[0]
+    return numbers([prod(x.shape)]).reshape(())
 
 
 def _moved(call: Call, x: Value, function: Any, *arguments: Any) -> Any:
@@ -157,10 +158,7 @@ def cut(
     if not has_size((*first, *last, *[x.shape[axis] for axis in along])):
         index: list[Any] = [slice(None)] * x.ndim
         for start, end, axis, step in zip(first, last, along, by):
-            count = int(x.shape[axis])
-            index[axis] = slice(*slice(start, None if step < 0 and end < -count else end, step).indices(count))
-            if step < 0 and index[axis].stop < 0:
-                index[axis] = slice(index[axis].start, None, step)
+            index[axis] = slice_of(start, end, step, int(x.shape[axis]))
         return x.array()[tuple(index)] if x.is_text else call.tensor(x)[tuple(index)]
     result = call.tensor(x)
     for start, end, axis, step in zip(first, last, along, by):
@@ -177,7 +175,7 @@ def _cut_sizes(call: Call, x: Tensor, axis: int, start: Any, end: Any, step: int
     size = x.shape[axis]
     before: list[Any] = [slice(None)] * axis
     if not isinstance(size, Size) and isinstance(start, int) and isinstance(end, int):
-        return x[(*before, slice(start, None if step < 0 and end < -size else end, step))]
+        return x[(*before, slice_of(start, end, step, size))]
     if step == -1 and start == -1 and isinstance(end, int) and end <= -largest_sizes((size,))[0] - 1:
         return x.flip(axis)
     if step < 1:
