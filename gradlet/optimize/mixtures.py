@@ -242,6 +242,21 @@ def peeled(x: UOp, along: UOp) -> Peeled:
         x = x.src[1 if holds else 2]
 
 
+def is_plain(x: UOp) -> bool:
+    """Whether an exponent is a product of two factors, scaled and masked by minus infinity: no number is added to it.
+
+    Numbers that hide, like -1e9, are so large that what follows must not be lost beside them.
+    """
+    while x.op is not Op.REDUCE:
+        if x.op is Op.MUL and x.src[1].op is Op.CONST:
+            x = x.src[0]
+        elif x.op is Op.WHERE and (_is_hidden(x.src[1]) or _is_hidden(x.src[2])):
+            x = x.src[1 if _is_hidden(x.src[2]) else 2]
+        else:
+            return False
+    return True
+
+
 def _all_conditions(condition: UOp, along: UOp, holds: bool) -> list[Bound] | None:
     """The same as `conditions_of`; None where that is not all that the condition says."""
     if condition.op is (Op.AND if holds else Op.OR):

@@ -29,6 +29,7 @@ _WHOLE: Final = frozenset({Op.RESHAPE, Op.PERMUTE, Op.EXPAND})
 _ASKED: Final = frozenset({Op.REDUCE_AXES})
 _ASKED_OF_UNITS: Final = frozenset({Op.REDUCE_AXES, Op.CAST})
 LOG2_E: Final = 1.4426950408889634
+MINUS_INFINITY: Final = float("-inf")
 NARROW: Final = (dtypes.bfloat16, dtypes.float16)
 
 
@@ -98,17 +99,40 @@ def _is_for(target: Target, mean: Mean, there: Collection[UOp]) -> bool:
 
 
 def _as_power(weights: UOp) -> UOp | None:
-    """`exp(x + shift) / sum` as a power of two: one number a row, and no division for each element."""
+    """`exp(x + shift) / sum` as a power of two: one number a row, and no division for each element.
+
+    Two numbers a row where `x` may be so large that the logarithm of the sum is lost beside it: -1e9 as a mask, say.
+    """
     (power, below), exponent = weights.src, weights.src[0].src[0]
     if exponent.op is not Op.ADD or below.op is not Op.EXPAND:
         return None
     for x, shift in (exponent.src, exponent.src[::-1]):
         if shift.op is Op.EXPAND and shift.src[0].shape == below.src[0].shape and _repeated(shift) == _repeated(below):
             log = mk(Op.LOG, below.dtype, (below.src[0],))
-            less = mk(Op.ADD, below.dtype, (shift.src[0], log * -1.0)) * LOG2_E
+            if _is_plain(x):
+                less = mk(Op.ADD, below.dtype, (shift.src[0], log * -1.0)) * LOG2_E
+            else:
+                x, less = exponent, log * -LOG2_E
             total = mk(Op.ADD, power.dtype, (x * LOG2_E, expand_to(less, weights.shape)))
             return mk(Op.EXP2, power.dtype, (total,))
     return None
+
+
+def _is_plain(x: UOp) -> bool:
+    """Whether an exponent is a sum of products, scaled and masked by minus infinity: no number is added to it."""
+    while x.op is not Op.REDUCE_AXES:
+        if x.op in _WHOLE or (x.op is Op.MUL and root_of(x.src[1]).op is Op.CONST):
+            x = x.src[0]
+        elif x.op is Op.WHERE and any(map(_is_hidden, x.src[1:])):
+            x = x.src[1 if _is_hidden(x.src[2]) else 2]
+        else:
+            return False
+    return True
+
+
+def _is_hidden(node: UOp) -> bool:
+    bottom = root_of(node)
+    return bottom.op is Op.CONST and bottom.arg == MINUS_INFINITY
 
 
 def _with_powers(product: UOp, powers: Mapping[UOp, UOp]) -> UOp:

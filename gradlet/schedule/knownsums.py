@@ -4,6 +4,9 @@ A norm's gradient subtracts a mean of `g * a + (x - m) * b`, where `a`, `b` and 
 That is the sum of `g` times `a`, and what is left of the sum of `x` times `b`; both sums are there, the first one as
 the gradient of the shift, the second one as the mean itself. And factors that are the same for all elements are
 multiplied with the sum: what the gradients of scale and deviation add up is one sum then.
+
+Sums of large numbers have large errors, and where terms nearly cancel, the sum of their differences has small ones. So
+from a sum of `x` only its own mean is subtracted, whose error is as large already, and no two other sums are added.
 """
 
 from __future__ import annotations
@@ -14,12 +17,13 @@ from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
-from gradlet.ops.op import MOVEMENT, SCALAR_LEAVES, Op, ShrinkArg
+from gradlet.ops.op import ELEMENTWISE, MOVEMENT, SCALAR_LEAVES, Op, ShrinkArg
 from gradlet.schedule.affineviews import affine_view
 from gradlet.schedule.moves import reshape
 
 MIN_TERMS: Final = 1 << 10  # that a sum adds up: fewer are added again at once
 MOST_PARTS: Final = 8  # of a sum of products
+MOST_NODES: Final = 64  # between what is the same for all terms and a mean
 
 
 class Part(NamedTuple):
@@ -45,7 +49,8 @@ def use_known_sums(root: UOp, order: Sequence[UOp]) -> UOp:
         if source.op is Op.ADD or source.op is Op.MUL:
             parts = _parts(source, frozenset(axes))
             known = [(p, None if p.term is None else sums.get((p.term, axes))) for p in parts]
-            if len(parts) <= MOST_PARTS and all(p.term is None or (s is not None and s is not node) for p, s in known):
+            there = all(p.term is None or (s is not None and s is not node) for p, s in known)
+            if len(parts) <= MOST_PARTS and there and _is_as_exact(known):
                 made[node] = _total(node, known)
             elif source.op is Op.MUL:
                 fixed, rest = _factors(source, frozenset(axes))
@@ -53,6 +58,27 @@ def use_known_sums(root: UOp, order: Sequence[UOp]) -> UOp:
                     term = _multiplied(sorted(rest, key=place.__getitem__))
                     made[node] = _total(node, [(Part(fixed, term), mk(node.op, node.dtype, (term,), node.arg))])
     return _with(root, made) if made else root
+
+
+def _is_as_exact(known: Sequence[tuple[Part, UOp | None]]) -> bool:
+    """Whether a sum of sums loses nothing that the sum of the terms has: see above."""
+    own = {total for _, total in known if total is not None}
+    means = [_sums_in(part.factors) & own for part, total in known if total is None]
+    return not own or (all(means) and len(own.difference(*means)) <= 1)
+
+
+def _sums_in(factors: Sequence[UOp]) -> set[UOp]:
+    """The sums that some factors are computed from, element by element."""
+    found: set[UOp] = set()
+    pending, seen = list(factors), set(factors)
+    while pending and len(seen) <= MOST_NODES:
+        node = pending.pop()
+        if node.op is Op.REDUCE_AXES:
+            found.add(node)
+        elif node.op in ELEMENTWISE or node.op in MOVEMENT:
+            pending += [s for s in node.src if s not in seen]
+            seen.update(node.src)
+    return found
 
 
 def _parts(node: UOp, axes: frozenset[int]) -> list[Part]:

@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from tests.device.cuda import emulate
 from tests.operators.case import Case, check
 from tests.operators.cases import (
     arithmetic,
@@ -32,6 +33,8 @@ from tests.operators.cases import (
 
 # Others by name, as on a machine with a GPU: OPERATOR_DEVICES=CUDA pytest tests/operators
 DEVICES = tuple(os.environ.get("OPERATOR_DEVICES", "CPU,PYTHON").split(","))
+if "EMULATED" in DEVICES:  # kernels of a GPU, compiled for the CPU
+    emulate.register()
 TABLES = (
     elementwise, arithmetic, special, reductions, movement, shapes, indexing, products, windows, neural, layers, linalg,
     statistics,

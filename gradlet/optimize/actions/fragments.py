@@ -21,7 +21,7 @@ from gradlet.optimize.actions.fragmenttiles import Fragment, FragmentTiles, frag
 from gradlet.optimize.actions.onepass import INDEX, OnePass
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.analysis import KernelFacts, make_after, range_size
-from gradlet.optimize.mixtures import MINUS_INFINITY, Bound, Mixture, peeled
+from gradlet.optimize.mixtures import MINUS_INFINITY, Bound, Mixture, is_plain, peeled
 from gradlet.rules.sets import INDEX_MATH
 from gradlet.target.rotation import TILE, WARP_ROWS, has_register_factors
 from gradlet.target.target import Target
@@ -73,8 +73,9 @@ class _Fragments(FragmentTiles, OnePass):
         self._check_sizes(target)
         self.buffers, self.number = detail.buffers, facts.next_number()
         self.peeled = peeled(mixture.x, keys)
-        # Scores as they come become powers of two by one multiply-add.
+        # Scores as they come become powers of two by one multiply-add; others may be too large for it.
         self.steep = self.peeled.factor * LOG2_E
+        self.plain = is_plain(mixture.x)
 
     def _check_sizes(self, target: Target) -> None:
         opt, amount = self.opt, self.amount
@@ -117,12 +118,13 @@ class _Fragments(FragmentTiles, OnePass):
         own = self._reduce(Op.MAX, self._load(scores, row * amount + key.at), key.group, key.pair)
         highest = old.maximum(self._reduce(Op.MAX, own, key.four))
         scale = self._power((self._limited(old) - self._limited(highest)) * self.steep)
-        shift = self._limited(highest) * -self.steep
+        shift = self._limited(highest) * (-self.steep if self.plain else -1.0)
         parts = ((row * 3, highest), (row * 3 + 1, scale), (row * 3 + 2, shift))
         changes = self._filled(self._local(6, private=True), parts, row)
         # Exponentials relative to the new maximum.
         row, key = self.both_rows(), self.fragment(amount)
-        power = self._load(scores, row * amount + key.at) * self.steep + self._load(changes, row * 3 + 2)
+        score, shift = self._load(scores, row * amount + key.at), self._load(changes, row * 3 + 2)
+        power = score * self.steep + shift if self.plain else (score + shift) * self.steep
         stored = ((row * amount + key.at, self._power(power)),)
         powers = self._filled(self._local(2 * amount, private=True), stored, row, *key.loops)
         # Their sums, of each lane for itself.
@@ -154,8 +156,8 @@ class _Fragments(FragmentTiles, OnePass):
         return mk(Op.EXP2, x.dtype, (x,))
 
     def _limited(self, value: UOp) -> UOp:
-        """The nearest number whose product with the factor of the exponents is finite; NaN stays."""
-        most = -self.lowest if self.steep <= 1 else -self.lowest / self.steep * 0.999
+        """The nearest number whose product with the factor of the exponents, if it is taken, is finite; NaN stays."""
+        most = -self.lowest if self.steep <= 1 or not self.plain else -self.lowest / self.steep * 0.999
         return value.maximum(UOp.const(self.dtype, -most)).minimum(UOp.const(self.dtype, most))
 
     def _scores(self) -> UOp:

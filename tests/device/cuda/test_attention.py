@@ -52,6 +52,7 @@ class Case(NamedTuple):
     scale: float = 1.0
 
 
+LARGE = {"large": -1e9, "lowest": float(np.finfo(np.float32).min)}  # numbers that are added to hide
 QUICK = {
     "odd lengths, causal": Case(1, 1, 150, 141, causal=True),
     "few rows, repeated heads": Case(4, 2, 40, 70, dtype="float16"),
@@ -66,6 +67,7 @@ SLOW = {
     "wide values": Case(1, 1, 64, 128, 64, 128, causal=True, scale=6.0),
     "narrow values": Case(1, 1, 129, 257, 128, 64, batch=2, dtype="float16"),
     "repeated heads, causal": Case(4, 2, 70, 140, causal=True),
+    "hidden by large numbers": Case(1, 1, 100, 150, mask="large"),
     "a mask that is added": Case(2, 2, 150, 141, mask="added"),
     "rows that see nothing": Case(1, 1, 100, 150, mask="hidden"),
     "a window": Case(1, 1, 400, 400, mask="window"),
@@ -89,6 +91,10 @@ def mask_of(case: Case) -> Array | None:
     rows, keys = np.arange(case.queries)[:, None], np.arange(case.keys)
     if case.mask == "added":
         return RNG.standard_normal((case.queries, case.keys)).astype(np.float32)
+    if case.mask in LARGE:  # some rows are hidden as a whole: there nothing is left of scores beside the mask
+        hidden = RNG.random((case.queries, case.keys)) < 0.5
+        hidden[::7] = True
+        return np.where(hidden, LARGE[case.mask], 0).astype(np.float32)
     if case.mask == "hidden":
         seen = RNG.random((case.queries, case.keys)) < 0.5
         seen[::7] = False
@@ -101,7 +107,8 @@ def reference(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) ->
     if causal:
         mask = np.tril(np.ones(scores.shape[-2:], bool))
     if mask is not None:
-        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores.astype(np.float32) + mask
+    scores = scores.astype(np.float64)
     top = scores.max(-1, keepdims=True)
     power = np.exp(scores - np.where(np.isfinite(top), top, 0))
     total = power.sum(-1, keepdims=True)
