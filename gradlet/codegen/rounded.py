@@ -16,6 +16,7 @@ from gradlet.ops.op import Op
 
 # Divisors below this are scaled up by as much before their reciprocal is taken, which would be infinite.
 SMALL: Final = 2.0**-64
+MOST_NEAR: Final = 4.0  # a numerator: a quotient of a larger one is no small number where the reciprocal is 0
 
 
 def loose_powers(order: Sequence[UOp]) -> frozenset[UOp]:
@@ -47,13 +48,13 @@ def quotient(x: UOp, divisor: UOp) -> UOp:
 def is_near_reciprocal(node: UOp, positive: Positive) -> bool:
     """Whether a quotient is a number by the sum of a number and what is not negative: 1 / (1 + e**x), say."""
     x, divisor = node.src
-    if x.op is not Op.CONST or divisor.op is not Op.ADD:
+    if x.op is not Op.CONST or abs(x.arg) > MOST_NEAR or divisor.op is not Op.ADD:
         return False
     return any(s.op is Op.CONST and s.arg >= SMALL for s in divisor.src) and all(positive.holds(s) for s in divisor.src)
 
 
 def near_quotient(x: UOp, divisor: UOp) -> UOp:
-    """x / divisor by the instruction, which is off by a unit in the last place, and zero below 2**-126.
+    """x / divisor by the instruction, which is off by a unit in the last place; a reciprocal below 2**-126 is 0.
 
     It is a power, of which code generation leaves no other.
     """

@@ -39,7 +39,7 @@ def find_by_vote(uops: Sequence[UOp], threads: int) -> tuple[UOp, ...]:
             position += 1
             continue
         number = 1 + max(n.arg.number for n in (*uops, *result) if n.op is Op.RANGE)
-        result += _cut(node, guard, uops[position + 1 : end], set(result), threads, number)
+        result += _cut(node, guard, uops[position + 1 : end], _in_scope(result), threads, number)
         position = end + 1
     return tuple(result)
 
@@ -52,6 +52,19 @@ def _end_of(uops: Sequence[UOp], start: int) -> int | None:
         if uops[position].op is Op.END:
             return position
     return None
+
+
+def _in_scope(program: Sequence[UOp]) -> set[UOp]:
+    """The nodes that a program has at its end, those of loops aside that have ended."""
+    scopes: list[set[UOp]] = [set()]
+    for node in program:
+        if node.op is Op.END:
+            scopes.pop()
+            continue
+        if node.op is Op.RANGE:
+            scopes.append(set())
+        scopes[-1].add(node)
+    return set().union(*scopes)
 
 
 def _guard(loop: UOp, body: Sequence[UOp], uops: Sequence[UOp]) -> UOp | None:

@@ -30,21 +30,22 @@ from gradlet.target.rotation import (
 )
 from gradlet.target.target import Target
 
-RESULTS_AS_BOXES: int = 0  # 1 has not been measured yet
-
 
 def by_units(opts: Iterable[Opt]) -> bool:
     """Whether a schedule has matrix units go over the keys."""
     return any(isinstance(o.detail, (RotateDetail, FeedDetail)) and o.detail.buffers for o in opts)
 
 
-def mixture_tile(facts: KernelFacts, target: Target, cut: Blocks | None = None) -> list[Opt] | None:
+def mixture_tile(
+    facts: KernelFacts, target: Target, cut: Blocks | None = None, boxes: int = 0
+) -> list[Opt] | None:  # fmt: skip
     """The opts for such a kernel; None where it is another, or where sizes or memory do not fit.
 
     Args:
         facts: about the kernel.
         target: the machine.
         cut: these blocks of queries and keys in place of the usual ones.
+        boxes: 1 if the copy engine stores results, which no schedule asks for by itself.
     """
     if not target.matrix_units or len(facts.reduces) < 4:
         return None
@@ -68,8 +69,8 @@ def mixture_tile(facts: KernelFacts, target: Target, cut: Blocks | None = None) 
     for r in _rest(facts, mixture.product, (row, column)):
         opts.add(OptKind.PARALLEL, int(r.arg.number))
     tail = Tail.MASK if keys % cut.keys else Tail.EXACT
-    buffers = unit_buffers(target, cut, keys, columns, depth, RESULTS_AS_BOXES)
-    detail = RotateDetail(halves, 0, buffers.keys, target.cores, buffers.queries, RESULTS_AS_BOXES)
+    buffers = unit_buffers(target, cut, keys, columns, depth, boxes)
+    detail = RotateDetail(halves, 0, buffers.keys, target.cores, buffers.queries, boxes)
     opts.opts.append(Opt(OptKind.ROTATE, int(mixture.along.arg.number), cut.keys, tail, detail))
     try:
         actions.apply(facts.sink, opts.opts, target)

@@ -128,6 +128,15 @@ def test_logistic_functions_take_a_power_and_a_reciprocal(name):
     np.testing.assert_allclose(found, expected.astype(np.float32), rtol=2**-8, atol=1e-37)
 
 
+def test_large_numerators_are_divided():
+    """The instruction has 0 for reciprocals below 2**-126: of 1e6 by 1e38 nothing would be left."""
+    for numerator, powers in ((1e6, 0), (-1e6, 0), (3.0, 1), (-3.0, 1)):
+        kernel = decomposed(
+            kernel_of((numerator / (empty(dtypes.bfloat16, 4000).float().square() + 1.0)).cast(dtypes.bfloat16))
+        )
+        assert (count(kernel, Op.POW), count(kernel, Op.FDIV)) == (powers, 1 - powers)
+
+
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_of_logistic_functions_are_short(name):
     x = empty(dtypes.bfloat16, 4000)

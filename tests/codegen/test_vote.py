@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from gradlet import Tensor
+from gradlet.codegen import vote
 from gradlet.codegen.pipeline import lower
 from gradlet.graph.evaluate_lanes import run_lanes
+from gradlet.graph.node import UOp
 from gradlet.graph.program import LinearProgram
-from gradlet.ops.op import Op
+from gradlet.ops.op import AxisKind, Op
 from gradlet.render.cuda import render
 from gradlet.schedule.calls import KernelCall
 from gradlet.target.target import SM_90
@@ -64,3 +66,31 @@ def test_code_votes_before_it_adds() -> None:
     code = render(rows_added(50304, 768, 16384), SM_90).split("__global__")[-1]
     assert code.count("lanes_where(") == 8 and code.count("lowest(") == 1
     assert code.index("lanes_where(") < code.index("lowest(") < code.index("p0[")
+
+
+def test_a_second_loop_computes_what_the_first_one_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a loop computes is gone when it ends: every node finds its sources before it, in a loop that is open."""
+    given: list[tuple[list[UOp], int]] = []
+    monkeypatch.setattr(vote, "find_by_vote", lambda uops, threads: given.append((list(uops), threads)) or tuple(uops))
+    rows_added(8, 64, 640)
+    uops, threads = given[-1]
+    begin = next(i for i, n in enumerate(uops) if n.op is Op.RANGE and n.arg.kind is AxisKind.ORDERED)
+    end = next(i for i, n in enumerate(uops) if n.op is Op.END and n.src[0] is uops[begin])
+    again = uops[begin].replace(arg=uops[begin].arg._replace(number=50))
+    new, second = {uops[begin]: again}, [again]
+    for node in uops[begin + 1 : end + 1]:
+        new[node] = node.replace(src=tuple([new.get(s, s) for s in node.src]))
+        second.append(new[node])
+    monkeypatch.undo()
+    result = vote.find_by_vote([*uops[: end + 1], *second, *uops[end + 1 :]], threads)
+    assert sum(n.op is Op.RANGE and len(n.src) > 1 for n in result) == 2
+    scopes: list[set[UOp]] = [set()]
+    for node in result:
+        missing = [s for s in node.src if not any(s in scope for scope in scopes)]
+        assert not missing, (node.op, missing)
+        if node.op is Op.END:
+            scopes.pop()
+            continue
+        if node.op is Op.RANGE:
+            scopes.append(set())
+        scopes[-1].add(node)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,8 @@ from gradlet.codegen.pipeline import lower
 from gradlet.graph.bounds import bounds
 from gradlet.ops.op import AxisKind, Op
 from gradlet.ops.opt import OptKind
-from gradlet.optimize import mixturetiles
+from gradlet.optimize import lanes
+from gradlet.optimize.mixturetiles import mixture_tile
 from gradlet.render import cuda
 from gradlet.target.target import SM_90, Target
 from tests.device.cuda import emulate
@@ -165,7 +167,7 @@ def test_workgroups_take_blocks_until_none_is_left(causal: bool) -> None:
 @pytest.mark.parametrize("columns", [64, 128])
 def test_results_are_stored_as_boxes(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind the last query is another head, whose rows stay as they are."""
-    monkeypatch.setattr(mixturetiles, "RESULTS_AS_BOXES", 1)
+    monkeypatch.setattr(lanes, "mixture_tile", partial(mixture_tile, boxes=1))
     q, k, v = (Tensor.empty(2, 150, n, dtype="bfloat16", device="NULL:sm_90") for n in (64, 64, columns))
     (call,) = q.scaled_dot_product_attention(k, v).schedule().calls
     assert sum(n.op is Op.STORE_BOX for n in lower(call.ast, SM_90).uops) == columns // 64
