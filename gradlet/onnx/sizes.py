@@ -140,6 +140,8 @@ class Sizes:
             self._first = self._first or shapes
             self.is_frequent = count > OWN_AFTER
             return None
+        elif any(value == 0 for *_, value in self._each(shapes)):
+            return None  # what a model does with nothing says little of what it does with something
         plan = self._fitting(shapes)
         while plan is not None or (plan := self._new(shapes)) is not None:
             values = plan.layout.values(shapes)

@@ -32,8 +32,8 @@ ALONE: Final = 2
 SCATTERED: Final = 2
 # Windows of a pooling have at most so many places along a row.
 PLACES: Final = 4
-# Bytes of a result that may be written in any order.
 SPREAD: Final = 4  # times that a copy has each element, from which on lanes had better read what they copy
+# Bytes of a result that may be written in any order.
 SMALL_RESULT: Final = 1 << 14
 
 

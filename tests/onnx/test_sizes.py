@@ -373,6 +373,25 @@ def test_calls_that_fail_anyway_refuse_nothing() -> None:
     assert [str(dim) for layout in runner._sizes._plans for dim in layout.dims] == ["n 1..8"]
 
 
+def test_calls_without_elements_refuse_nothing(work: Work) -> None:
+    """The first keys of a text follow none: joined to nothing they are an input, which is no result to be captured."""
+    nodes = [
+        node("Concat", ["past", "x"], ["keys"], axis=1), node("Transpose", ["keys"], ["t"], perm=[0, 2, 1]),
+        node("MatMul", ["x", "t"], ["y"]),
+    ]  # fmt: skip
+    inputs = {"x": (FLOAT, ["batch", "new", 4]), "past": (FLOAT, ["batch", "seen", 4])}
+    runner = OnnxRunner(model(nodes, inputs, ["y", "keys"]))
+    calls = [(2, 5, 0), (3, 4, 0), (2, 1, 5), (2, 1, 6), (3, 1, 4), (1, 2, 8), (3, 2, 0), (3, 1, 2)]
+    for number, (batch, new, seen) in enumerate(calls):
+        x, past = normal(batch, new, 4), normal(batch, seen, 4)
+        found, keys = runner(x=x, past=past), np.concatenate([past, x], 1)
+        np.testing.assert_array_equal(found["keys"].numpy(), keys)
+        np.testing.assert_allclose(found["y"].numpy(), x @ keys.transpose(0, 2, 1), rtol=1e-4, atol=1e-5)
+        assert number < 3 or seen == 0 or work.look() == (0, 0, 0)
+        work.look()
+    assert len(runner._sizes._plans) == 1 and not runner._sizes.refused
+
+
 def test_axes_of_size_one_go_where_that_is_certain(work: Work) -> None:
     """A squeeze without axes takes away an axis that happens to have size 1."""
     nodes = [node("Exp", ["x"], ["e"]), node("Squeeze", ["e"], ["y"])]
