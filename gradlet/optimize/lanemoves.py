@@ -8,16 +8,15 @@ the search begins with all of them, and changes the best ones opt by opt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Final
 
 from gradlet.graph.node import UOp
 from gradlet.ops.op import AxisKind
-from gradlet.ops.opt import Opt, OptKind, RotateDetail, StageDetail, Tail, TensorizeDetail, TileOrderDetail
-from gradlet.optimize import blocks, units
+from gradlet.ops.opt import FeedDetail, Opt, OptKind, RotateDetail, StageDetail, Tail, TensorizeDetail, TileOrderDetail
+from gradlet.optimize import blocks, mixturetiles, units
 from gradlet.optimize.analysis import KernelFacts, range_size, size_bound
-from gradlet.optimize.mixturetiles import mixture_tile
 from gradlet.target import rotation, unitblocks
 from gradlet.target.target import Target
 
@@ -128,13 +127,18 @@ def variants(opt: Opt, target: Target) -> Iterator[Opt]:
         for buffers in range(2, rotation.MOST_BUFFERS + 1):
             if buffers != detail.buffers:
                 yield opt._replace(detail=detail._replace(buffers=buffers))
+    elif opt.kind is OptKind.FEED and isinstance(detail, FeedDetail) and detail.buffers:
+        for buffers in range(2, rotation.MOST_BUFFERS + 1):
+            if buffers != detail.buffers:
+                yield opt._replace(detail=detail._replace(buffers=buffers))
+        yield opt._replace(detail=detail._replace(workgroups=0 if detail.workgroups else target.cores))
     elif opt.kind is OptKind.DEAL:
         yield from (opt._replace(amount=n) for n in (opt.amount // 2, opt.amount * 2) if n > 1)
 
 
-def by_units(opts: Iterable[Opt]) -> bool:
+def by_units(opts: Sequence[Opt]) -> bool:
     """Whether matrix units run a schedule: splits and lanes are theirs, so that only what they leave open changes."""
-    return any(o.kind is OptKind.TENSORIZE or (isinstance(o.detail, RotateDetail) and o.detail.buffers) for o in opts)
+    return any(o.kind is OptKind.TENSORIZE for o in opts) or mixturetiles.by_units(opts)
 
 
 def changes_of_units(opts: Opts, target: Target) -> Iterator[Opts]:
@@ -170,7 +174,7 @@ def alternatives(facts: KernelFacts, target: Target) -> Iterator[Opts]:
     if not has_lanes(target):
         return
     for rotated in rotation.all_unit_blocks(target):
-        found = mixture_tile(facts, target, rotated)
+        found = mixturetiles.mixture_tile(facts, target, rotated)
         if found is not None:
             yield tuple(found)
     if target.copy_engine:

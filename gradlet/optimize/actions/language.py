@@ -62,6 +62,7 @@ ACTIONS: Final[dict[OptKind, Action]] = {
 # Words that leave the loops as they are, or say more than these do: code generation asks the kernel's opts for them.
 KEPT: Final = frozenset({
     OptKind.TENSORIZE, OptKind.SPECIALIZE, OptKind.PERSISTENT, OptKind.TILE_ORDER, OptKind.EPILOGUE, OptKind.ROTATE,
+    OptKind.FEED,
 })  # fmt: skip
 
 _IN_PARTS: Final = (

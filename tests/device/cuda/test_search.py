@@ -24,6 +24,7 @@ from gradlet.graph.node import UOp
 from gradlet.ops.op import KernelArg
 from gradlet.ops.opt import Opt, OptKind
 from gradlet.optimize import heuristic, lanecost, lanemoves, moves
+from gradlet.optimize.actions.language import KEPT
 from gradlet.optimize.analysis import KernelFacts
 from gradlet.optimize.search import Outcome, State, search
 from gradlet.render import cuda
@@ -95,6 +96,28 @@ def test_words_of_workgroups_are_changed() -> None:
         assert usual in {(*without[0], *opts) for opts in added} or kind is not K.EPILOGUE
     # Both factors of a ring have as many buffers.
     assert all(_same_buffers(opts) for opts in found)
+
+
+def test_the_gradient_of_attention_by_units_has_buffers_and_workgroups_to_choose() -> None:
+    """Loops and lanes are those of the units' registers: nobody cuts them again."""
+    q, k, v, slope = (empty(4, 512, 64) for _ in range(4))
+    out = q.scaled_dot_product_attention(k, v)
+    calls = out.schedule(*out.gradient(q, k, v, gradient=slope)).calls
+    sinks = [schedulable(call.ast, SM_90) for call in calls]
+    chosen = [(sink, opts) for sink in sinks if (opts := heuristic.choose(sink, SM_90))[-1].kind is K.FEED]
+    assert len(chosen) == 2
+    for sink, usual in chosen:
+        scheduled = moves.apply(sink, usual, SM_90)
+        assert scheduled is not None
+        kept = scheduled.replace(arg=KernelArg("k", tuple([o for o in usual if o.kind in KEPT])))
+        assert not list(moves.additions(moves.Site(KernelFacts(kept), SM_90, True)))
+        found = [opts for opts in moves.changes(sink, usual, SM_90) if moves.apply(sink, opts, SM_90) is not None]
+        assert {opts[:-1] for opts in found} == {usual[:-1]}
+        details = {(opts[-1].detail.buffers, opts[-1].detail.workgroups) for opts in found}  # type: ignore[union-attr]
+        assert {(2, usual[-1].detail.workgroups)} < details and usual not in found  # type: ignore[union-attr]
+        assert {workgroups for _, workgroups in details} == {0, SM_90.cores}
+        for opts in found:
+            cuda.render(lower(sink.replace(arg=KernelArg("k", opts)), SM_90), SM_90)
 
 
 def _same_buffers(opts: Sequence[Opt]) -> bool:
