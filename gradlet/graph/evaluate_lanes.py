@@ -4,12 +4,17 @@ A value is an array of lanes by elements. Lanes go through a program together, s
 where a program has two roles (a lane that begins copies, lanes that multiply), these take turns where one waits for a
 buffer of the other. A loop goes on while any lane is in it, and only lanes that are store: a condition is a loop of one
 iteration or none, in which warps may differ.
+
+What goes on beside a program (products of matrix units, copies by lanes, boxes that are stored) is done at once, or as
+late as the program allows, where it waits: a program is right if both give the same.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any, Final
 
@@ -29,21 +34,28 @@ from gradlet.ops.op import AxisKind, Op
 WARP: Final = 32
 ROW: Final = 128  # bytes of a row in shared memory
 PIECE: Final = 16  # bytes that are exchanged by row
+UNITS: Final = {-1: 0, -4: 1}  # of what is waited for: how many products may be under way then,
+ROOM: Final = {-2: 1, -3: 0}  # or how many boxes
 TF32_BITS: Final = 13  # of a float32's fraction that TF32 lacks
-_NOTHING: Final = frozenset({Op.CONST, Op.BARRIER, Op.COMMIT, Op.BOX, Op.RING})
+_NOTHING: Final = frozenset({Op.CONST, Op.BARRIER, Op.BOX, Op.RING})
 _TOGETHER: Final = frozenset({Op.BARRIER, Op.WGMMA, Op.TURN, Op.PASS_ON, Op.COPY_BOX})  # by all lanes of a role
 
 
-def run_lanes(program: LinearProgram, arrays: Sequence[Array], variables: Mapping[UOp, int] | None = None) -> None:
+def run_lanes(
+    program: LinearProgram, arrays: Sequence[Array], variables: Mapping[UOp, int] | None = None, late: bool = False
+) -> None:
     """Run a program of lanes; arrays are changed in place. For tests at small sizes.
 
     Args:
         program: what code generation made for a GPU.
         arrays: memory by PARAM slot, contiguous; bfloat16 as uint16 bit patterns.
         variables: values of the VARIABLE nodes.
+        late: products, copies and stores of boxes are done where the program waits for them, and a buffer that is
+            free is filled before anything else.
 
     Raises:
-        CompilerError: roles that wait for each other forever; what lanes do together where not all of them are.
+        CompilerError: roles that wait for each other forever; what lanes do together where not all of them are; with
+            `late`, a buffer that is filled while a matrix unit reads it, a product that nobody waits for.
     """
     # Both roles have what is the same always, whichever came first in the program.
     given = {n: numeric.constant(n.arg, n.dtype).reshape(1, 1) for n in program.uops if n.op is Op.CONST}
@@ -58,7 +70,7 @@ def run_lanes(program: LinearProgram, arrays: Sequence[Array], variables: Mappin
                     own = np.arange(threads).reshape(-1, 1) if node.arg.name == "thread" else np.full((1, 1), number)
                     values[node] = own
             jumps = match_loops(program.uops)
-            run = _Lanes(program, flat, values, jumps, (0, None), threads=threads, number=number)
+            run = _Lanes(program, flat, values, jumps, (0, None), threads=threads, number=number, late=late)
             _take_turns([run.steps(0, len(program.uops))])
 
 
@@ -86,6 +98,14 @@ class _Ring:
 
 
 @dataclass
+class _Product:
+    """A product that is under way: what is left to do, and for which lanes."""
+
+    finish: Callable[[Array], None]
+    left: Array
+
+
+@dataclass
 class _Lanes(Run):
     threads: int = 1
     number: int = 0
@@ -93,6 +113,10 @@ class _Lanes(Run):
     turns: dict[UOp, int] = field(default_factory=dict)  # steps that this role has begun, of every ring
     held: bool = False  # whether units may still read the buffer of the step before
     inside: Array | None = None  # lanes that are in the loops around here; None: all are
+    late: bool = False
+    products: list[_Product] = field(default_factory=list)  # what is under way, the oldest first
+    copies: list[list[Callable[[], None]]] = field(default_factory=lambda: [[]])  # in groups; the last is still open
+    boxes: list[Callable[[], None]] = field(default_factory=list)
 
     def steps(self, begin: int, end: int) -> Iterator[bool]:
         """Run a part of the program; stops for a while where it waits for another role."""
@@ -108,7 +132,7 @@ class _Lanes(Run):
             if node.op is Op.RANGE and node.arg.kind is AxisKind.ROLE:
                 role = _Lanes(
                     self.program, self.arrays, dict(self.values), self.jumps, self.part, self.locals, self.threads,
-                    self.number, self.rings,
+                    self.number, self.rings, late=self.late,
                 )  # fmt: skip
                 roles.append(role.steps(position + 1, self.jumps[position]))
                 position = self.jumps[position]
@@ -134,7 +158,12 @@ class _Lanes(Run):
                 moved = True
             else:
                 self.execute(node)
+                if self.late and node.op is Op.PASS_ON and node.src[0].arg.full:
+                    yield True
             position += 1
+        if self.products:
+            raise CompilerError("nobody waits for a product")
+        self.finish_boxes(0)
         if roles:
             _take_turns(roles)
 
@@ -187,6 +216,21 @@ class _Lanes(Run):
             gate = self.inside & address.gate
         return elements(address._replace(gate=gate), count)
 
+    def finish_products(self, pending: int) -> None:
+        """Finish all products but the last so many, for the lanes that are here."""
+        for product in self.products[: len(self.products) - pending]:
+            here = product.left if self.inside is None else product.left & self.inside
+            if here.any():
+                product.finish(np.nonzero(here)[0])
+            product.left = product.left & ~here
+        while len(self.products) > pending and not self.products[0].left.any():
+            del self.products[0]
+
+    def finish_boxes(self, pending: int) -> None:
+        """Store all boxes but the last so many."""
+        while len(self.boxes) > pending:
+            self.boxes.pop(0)()
+
     def execute(self, node: UOp) -> None:
         """Run one node that is not a loop."""
         handler = _HANDLERS.get(node.op)
@@ -209,11 +253,24 @@ def _pass_on(run: _Lanes, node: UOp) -> None:
 
 
 def _wait(run: _Lanes, node: UOp) -> None:
+    pending = node.arg.pending
+    if pending >= 0:
+        done, run.copies = run.copies[: -1 - pending], run.copies[-1 - pending :]
+        for copy in itertools.chain(*done):
+            copy()
+    elif pending in ROOM:
+        run.finish_boxes(ROOM[pending])
+    else:
+        run.finish_products(UNITS[pending])
     # A buffer is free when all warps are done with it: those that wait here alone free none.
     if node.arg.pending == -1 and run.held and run.inside is None:
         for ring in run.rings.values():
             ring.freed += 1
         run.held = False
+
+
+def _commit(run: _Lanes, node: UOp) -> None:
+    run.copies.append([])
 
 
 def _load(run: _Lanes, node: UOp) -> None:
@@ -286,7 +343,6 @@ def _across(run: _Lanes, node: UOp) -> None:
 
 
 def _copy(run: _Lanes, node: UOp) -> None:
-    """Done at once, which is one of the orders that copies may have."""
     near, far = node.src
     source, _ = run.place(far, node.arg.elements)
     place, chosen = run.place(near, node.arg.elements)
@@ -296,38 +352,76 @@ def _copy(run: _Lanes, node: UOp) -> None:
         shape = np.broadcast_shapes(place.shape, taken.shape, chosen.shape)
         place, taken, chosen = (np.broadcast_to(x, shape) for x in (place, taken, chosen))
         place, taken = place[chosen], taken[chosen]
-    run.memory(near.src[0])[place] = taken
+
+    def arrive() -> None:
+        run.memory(near.src[0])[place] = taken
+
+    if run.late:
+        run.copies[-1].append(arrive)
+    else:
+        arrive()
 
 
 # matrix units
 def _wgmma(run: _Lanes, node: UOp) -> None:
-    """A lane has two columns of every eight, in two rows that are eight apart."""
-    first, second, warps, buffer, start = node.src[:5]
     arg = node.arg
-    at = int(run.values[buffer].reshape(-1)[0])
+    # What is added to nothing is by factors that stay, which have a ring of their own.
+    turns = [node.src[5] if arg.alone and not arg.registers else node.src[3], node.src[3]]
+    buffers = [int(run.values[turn].reshape(-1)[0]) for turn in turns]
+    every = np.arange(run.threads)
+    if run.late and arg.alone:
+        run.values[node] = np.full((run.threads, arg.columns // 2), np.nan, np.float32)  # nobody may use them yet
+        finish = partial(_finish, run, node, buffers)
+    else:
+        product = _multiply(run, node, buffers)
+        _add(run, node, product, every)
+        finish = partial(_compare, run, node, buffers, product)
+    if run.late:
+        run.products.append(_Product(finish, np.ones((run.threads, 1), np.bool_)))
+        run.finish_products(arg.pending)
+
+
+def _finish(run: _Lanes, node: UOp, buffers: Sequence[int], chosen: Array) -> None:
+    _add(run, node, _multiply(run, node, buffers), chosen)
+
+
+def _compare(run: _Lanes, node: UOp, buffers: Sequence[int], product: Array, chosen: Array) -> None:
+    again = _multiply(run, node, buffers)
+    if not np.array_equal(product, again, equal_nan=product.dtype.kind == "f"):
+        raise CompilerError("a buffer is filled while a matrix unit reads it")
+
+
+def _multiply(run: _Lanes, node: UOp, buffers: Sequence[int]) -> Array:
+    """The product of what is in two buffers, or in registers and in the other buffer."""
+    (first, second), (one, other), arg = node.src[:2], buffers, node.arg
     if arg.registers:
         left = _of_registers(run, first, second.dtype, arg.depth)
     else:
-        # What is added to nothing is by factors that stay, which have a ring of their own.
-        stays = int(run.values[node.src[5]].reshape(-1)[0]) if arg.alone else 0
-        left = _tile(run.memory(first), first.dtype, stays if arg.alone else at, arg.rows, arg.depth, arg.first_across)
-    right = _tile(run.memory(second), second.dtype, at, arg.columns, arg.depth, arg.second_across)
+        left = _tile(run.memory(first), first.dtype, one, arg.rows, arg.depth, arg.first_across)
+    right = _tile(run.memory(second), second.dtype, other, arg.columns, arg.depth, arg.second_across)
     wide = np.float64 if node.dtype.is_float else np.int64
-    product = (left.astype(wide) @ right.astype(wide).T).astype(numeric.carried_type(node.dtype.scalar))
+    return np.asarray((left.astype(wide) @ right.astype(wide).T).astype(numeric.carried_type(node.dtype.scalar)))
+
+
+def _add(run: _Lanes, node: UOp, product: Array, chosen: Array) -> None:
+    """Add it to registers of lanes: a lane has two columns of every eight, in two rows that are eight apart."""
+    (warps, _, start), arg = node.src[2:5], node.arg
     lane = np.arange(run.threads).reshape(-1, 1) % WARP
     register = np.arange(arg.columns // 2)
     warp = np.arange(run.threads).reshape(-1, 1) // WARP if arg.alone else run.values[warps]
     row = 16 * warp + lane // 4 + register // 2 % 2 * 8
     column = register // 4 * 8 + 2 * (lane % 4) + register % 2
     carried = numeric.carried_type(node.dtype.scalar)
-    if start.op is Op.LOCAL:  # an array of two rows, which the unit adds to
-        places = register // 2 % 2 * arg.columns + register // 4 * 8 + register % 2
-        array = run.private(start)
-        array[:, places] = (array[:, places] + product[row, column]).astype(carried)
-        run.values[node] = array[:, places]
-        return
-    own = lanes(run.values[start], node.dtype.count) + product[row, column]
-    run.values[node] = own.astype(carried)
+    places = register // 2 % 2 * arg.columns + register // 4 * 8 + register % 2
+    array = run.private(start) if start.op is Op.LOCAL else None  # of two rows, which the unit adds to
+    before = lanes(run.values[start], node.dtype.count) if array is None else array[:, places]
+    own = (before + product[row, column]).astype(carried)
+    if array is not None:
+        array[chosen.reshape(-1, 1), places] = own[chosen]
+    if len(chosen) < run.threads:
+        own, made = np.array(run.values[node]), own
+        own[chosen] = made[chosen]
+    run.values[node] = own
 
 
 def _of_registers(run: _Lanes, array: UOp, narrow: DType, depth: int) -> Array:
@@ -392,19 +486,28 @@ def _copy_box(run: _Lanes, node: UOp) -> None:
 def _store_box(run: _Lanes, node: UOp) -> None:
     """Every warp stores what its lanes have gathered."""
     near, box = node.src
+    warps: list[tuple[Array, Array]] = []
     begins = np.broadcast_to(run.values[near].element, (run.threads, 1)).reshape(-1)
     for lane in range(0, run.threads, WARP):
         if run.inside is not None and not run.inside[lane].any():
             continue
         place, inside = _box_elements(run, box, lane)
-        gathered = run.memory(near.src[0])[_box_places(int(begins[lane]), place.size, box.dtype)]
-        run.memory(box.src[0])[place[inside]] = gathered[inside]
+        warps.append((place[inside], _box_places(int(begins[lane]), place.size, box.dtype)[inside]))
+
+    def leave() -> None:
+        for place, gathered in warps:
+            run.memory(box.src[0])[place] = run.memory(near.src[0])[gathered]
+
+    run.boxes.append(leave)
+    if not run.late:
+        run.finish_boxes(0)
 
 
 _HANDLERS: Final[dict[Op, Callable[[_Lanes, UOp], None]]] = {
     Op.LOAD: _load,
     Op.STORE: _store,
     Op.UPDATE: _update,
+    Op.COMMIT: _commit,
     Op.PASS_ON: _pass_on,
     Op.WAIT: _wait,
     Op.ACROSS: _across,

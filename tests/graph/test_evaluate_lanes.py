@@ -14,6 +14,7 @@ from gradlet.base.dtype import DType
 from gradlet.base.errors import CompilerError
 from gradlet.base.settings import scope
 from gradlet.codegen.pipeline import SCHEDULABLE, Lowering, lower
+from gradlet.device.python import runtime
 from gradlet.graph import numeric
 from gradlet.graph.evaluate_lanes import run_lanes
 from gradlet.graph.node import UOp, mk
@@ -200,6 +201,7 @@ def test_the_gradient_of_attention_is_two_programs_of_lanes() -> None:
         out = q.scaled_dot_product_attention(k, v, is_causal=True)
         found = [out, *out.gradient(q, k, v, gradient=slope)]
         count = len(found[0].schedule(*found[1:]).calls)
+        found[0].realize(*found[1:])  # one by one they would be other programs
         return [x.cast(dtypes.float32).numpy() for x in found], count
 
     wanted, _ = values()
@@ -253,7 +255,7 @@ class Attention(NamedTuple):
             times = self.heads // self.of_keys
             out = q.scaled_dot_product_attention(k, v, is_causal=self.causal, enable_gqa=times > 1)
             found = [out, *(out.gradient(q, k, v, gradient=slope) if gradients else ())]
-            found[0].schedule(*found[1:])
+            found[0].realize(*found[1:])
             return [x.cast(dtypes.float32).numpy() for x in found]
 
     def check(self, gradients: bool) -> None:
@@ -345,3 +347,82 @@ def test_what_lanes_do_together_they_all_do(size: UOp, inside: Callable[[UOp], l
         return
     with pytest.raises(CompilerError, match=wrong):
         run_lanes(of_lanes(size, inside), arrays)
+
+
+def changed(program: LinearProgram, old: UOp, new: UOp | None) -> LinearProgram:
+    """The program with another node in place of one, or without it."""
+    made: dict[UOp, UOp | None] = {}
+    for node in program.uops:
+        src = tuple([made.get(s) or s for s in node.src])
+        made[node] = new if node is old else node if src == node.src else node.replace(src=src)
+    return replace(program, uops=tuple([n for n in made.values() if n is not None]))
+
+
+def wrong_ones(program: LinearProgram) -> Iterator[LinearProgram]:
+    """Without a wait for products or copies by lanes, or with a product more under way than there may be."""
+    for node in program.uops:
+        if node.op is Op.WAIT and node.arg.pending not in (-2, -3):
+            yield changed(program, node, None)
+        elif node.op is Op.WGMMA and node.arg.pending < 8:
+            yield changed(program, node, node.replace(arg=node.arg._replace(pending=node.arg.pending + 1)))
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "block", "ways"),
+    [(SM_90, dtypes.int8, Block(64, 64, 3), "nn"), (SM_80, dtypes.float16, Block(64, 64, 2), "nt"),
+     *[pytest.param(*each, marks=pytest.mark.slow) for each in (
+         (SM_90, dtypes.bfloat16, Block(64, 64, 3), "tt"), (LANES, dtypes.float16, Block(64, 64, 3), "nn"))]],
+)  # fmt: skip
+def test_products_and_copies_may_take_as_long_as_a_program_waits(
+    target: Target, dtype: DType, block: Block, ways: str
+) -> None:
+    with scope(SCHEDULE_CACHE=0):
+        program, arrays, wanted = product(target, dtype, block, 64, 1024, 64, ways)
+    run_lanes(program, arrays, late=True)
+    np.testing.assert_allclose(arrays[0].reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-3)
+    wrong = list(wrong_ones(program))
+    assert len(wrong) > 1
+    for each in wrong:
+        with pytest.raises((AssertionError, CompilerError)):
+            run_lanes(each, arrays, late=True)
+            np.testing.assert_allclose(arrays[0].reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("case", "gradients"),
+    [(Attention(1, 1, 200, 330, 64, False, F16), False),
+     *[pytest.param(*each, marks=pytest.mark.slow) for each in (
+         (Attention(1, 1, 300, 270, 64, True, BF16), False), (Attention(1, 1, 270, 300, 128, True, BF16), False),
+         (Attention(4, 2, 150, 410, 64, True, BF16), False), (Attention(1, 1, 140, 130, 64, True, BF16), True),
+         (Attention(1, 1, 130, 200, 64, False, F16), True), (Attention(2, 1, 140, 130, 128, True, BF16), True))]],
+)  # fmt: skip
+def test_attention_waits_for_what_it_uses(case: Attention, gradients: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs: list[LinearProgram] = []
+
+    def late(program: LinearProgram, arrays: list[np.ndarray], variables: dict[UOp, int]) -> None:
+        programs.append(program)
+        run_lanes(program, arrays, variables, late=True)
+
+    monkeypatch.setattr(runtime, "run_lanes", late)
+    case.check(gradients)
+    assert sum(n.op is Op.WGMMA for program in programs for n in program.uops) >= (2 if not gradients else 10)
+
+
+# Of the kernel of the result, of that of the queries' gradient, and of that of the keys' and values'.
+@pytest.mark.parametrize(
+    ("kernel", "number"),
+    [*[(0, n) for n in range(7)], *[pytest.param(k, n, marks=pytest.mark.slow) for k in (1, 2) for n in range(3)]],
+)
+def test_attention_without_one_of_its_waits_is_wrong(kernel: int, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    case, ran = Attention(1, 1, 140, 130 if kernel else 330, 64, False, F16), list[LinearProgram]()
+
+    def other(program: LinearProgram, arrays: list[np.ndarray], variables: dict[UOp, int]) -> None:
+        if any(n.op is Op.WGMMA for n in program.uops):
+            ran.append(program)
+            program = list(wrong_ones(program))[number] if len(ran) == kernel + 1 else program
+        run_lanes(program, arrays, variables, late=True)
+
+    monkeypatch.setattr(runtime, "run_lanes", other)
+    with pytest.raises((AssertionError, CompilerError)):
+        case.check(gradients=kernel > 0)
+    assert len(ran) > kernel
