@@ -9,7 +9,7 @@ import pytest
 from gradlet import Tensor, dtypes
 from gradlet.base.errors import RenderError
 from gradlet.codegen.pipeline import lower
-from gradlet.render import cuda
+from gradlet.render import cuda, cudabasics
 from gradlet.target.target import SM_90
 from tests.codegen import launches
 
@@ -19,8 +19,8 @@ D = "NULL:sm_90"
 def kernel(value: Tensor) -> str:
     """The text behind the functions that all kernels have."""
     text = cuda.render(lower(value.schedule().calls[-1].ast, SM_90), SM_90)
-    assert text.startswith(cuda.BASICS.strip() + "\n" + cuda.DERIVED.strip())
-    return text[text.index(cuda.DERIVED.strip()) + len(cuda.DERIVED.strip()) :].lstrip()
+    assert text.startswith(cudabasics.BASICS.strip() + "\n" + cudabasics.DERIVED.strip())
+    return text[text.index(cudabasics.DERIVED.strip()) + len(cudabasics.DERIVED.strip()) :].lstrip()
 
 
 @pytest.mark.parametrize(
