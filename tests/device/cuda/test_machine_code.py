@@ -21,9 +21,12 @@ from gradlet.target.target import SM_90
 
 
 def _disassembler() -> str | None:
-    """`cuobjdump` of a CUDA toolkit, or of the package nvidia-cuda-cuobjdump."""
+    """`cuobjdump` with the `nvdisasm` that it calls: of a CUDA toolkit, or of the packages with these names."""
     packages = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
-    return shutil.which("cuobjdump") or next((str(p) for p in packages.glob("*/bin/cuobjdump")), None)
+    for folder in [*packages.glob("*/bin"), Path(shutil.which("cuobjdump") or "nowhere").parent]:
+        if (folder / "cuobjdump").exists() and (folder / "nvdisasm").exists():
+            return str(folder / "cuobjdump")
+    return None
 
 
 def empty(*shape: int, dtype: str = "bfloat16") -> Tensor:
@@ -61,7 +64,7 @@ KERNELS: dict[str, tuple[Callable[[], Tensor], tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", [n if n == "bfloat16" else pytest.param(n, marks=pytest.mark.slow) for n in KERNELS])
 def test_it_has_the_instructions_and_spills_nothing(name: str, tmp_path: Path) -> None:
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
-    tool = _disassembler() or pytest.skip("no cuobjdump (nvidia-cuda-cuobjdump)")
+    tool = _disassembler() or pytest.skip("no cuobjdump with nvdisasm (nvidia-cuda-cuobjdump, nvidia-cuda-nvdisasm)")
     function, wanted = KERNELS[name]
     with scope(ALLOW_TF32=int(name == "TF32")):
         program = lower(function().schedule().calls[-1].ast, SM_90)

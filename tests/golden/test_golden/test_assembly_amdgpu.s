@@ -10,8 +10,8 @@ row_sums:
 	s_mov_b32 s6, s13
 	s_mov_b32 s7, 0
 	s_mov_b64 s[8:9], 0
-	s_mul_hi_u32 s10, s13, 0x64
-	s_mul_i32 s11, s13, 0x64
+	s_mul_hi_u32 s10, s6, 0x64
+	s_mul_i32 s11, s6, 0x64
 	.p2align	6
 .LBB0_1:
 	s_delay_alu instid0(SALU_CYCLE_1) | instskip(SKIP_1) | instid1(SALU_CYCLE_1)

@@ -39,9 +39,9 @@ row_sums:
 	vxorps	%xmm3, %xmm3, %xmm3
 	.p2align	4
 .LBB0_2:
+	vxorps	%xmm4, %xmm4, %xmm4
 	imulq	$100, %rsi, %r8
 	xorl	%r9d, %r9d
-	vxorps	%xmm4, %xmm4, %xmm4
 	.p2align	4
 .LBB0_3:
 	movq	%r9, %r10
@@ -55,11 +55,11 @@ row_sums:
 	vpcmpgtq	%zmm6, %zmm2, %k1
 	kunpckbw	%k0, %k1, %k1
 	vmovups	(%rax,%r10,4), %zmm5 {%k1} {z}
+	vmaxps	%zmm5, %zmm3, %zmm5
 	movq	%r9, %r10
 	shlq	$6, %r10
 	vmovups	(%rcx,%r10), %zmm6 {%k1} {z}
-	vmaxps	%zmm5, %zmm3, %zmm5
-	vfmadd231ps	%zmm5, %zmm6, %zmm4
+	vfmadd231ps	%zmm6, %zmm5, %zmm4
 	incq	%r9
 	cmpq	$7, %r9
 	jl	.LBB0_3
