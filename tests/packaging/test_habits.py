@@ -76,7 +76,7 @@ def test_every_test_folder_mirrors_a_package_folder() -> None:
 
 GPU_CODE = ("__global__", "threadIdx", "wgmma.", "mma.sync", "cp.async", "asm volatile", "__syncthreads")
 LIBRARIES = ("cublas", "cudnn", "cutlass", "cblas_", "libmkl", "onednn", "dnnl")
-RENDERER = [f"gradlet/render/{name}.py" for name in ("cuda", "cudaproducts", "cudarings", "cudaunits")]
+RENDERER = [f"gradlet/render/{name}.py" for name in ("cuda", "cudabasics", "cudaproducts", "cudarings", "cudaunits")]
 
 
 def by_hand(texts: dict[str, str]) -> list[str]:
