@@ -123,7 +123,7 @@ class Sizes:
             ArgumentError: a size outside of the limits that the user gave.
         """
         self._last, self._noted, self.is_frequent = [], [], False
-        if not all(v is None or (isinstance(v, Value) and not v.is_text) for v in inputs):
+        if not _are_tensors(inputs):
             return None
         if self.given is not None and not self.given:
             return None
@@ -188,6 +188,9 @@ class Sizes:
             OnnxError: the model refuses the inputs, whatever varies.
         """
         self.walk(inputs)
+        if not _are_tensors(inputs):
+            keys = [key for info in self.infos for key in keys_of(info, len(info.shape or ())) if key is not None]
+            return dict.fromkeys(keys, "walked at every call: an input is text, a sequence or a map")
         shapes = _shapes(inputs)
         self._note(shapes)
         found: dict[str, str] = {}
@@ -370,6 +373,11 @@ class Sizes:
 
 def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+def _are_tensors(inputs: Sequence[Any]) -> bool:
+    """Whether what is given are tensors of numbers."""
+    return all(v is None or (isinstance(v, Value) and not v.is_text) for v in inputs)
 
 
 def _device(inputs: Sequence[Any]) -> str:

@@ -548,3 +548,10 @@ def test_open_sizes_are_explained() -> None:
     runner = OnnxRunner(model(nodes, {"x": (FLOAT, ["n"])}, {"y": INT64}))
     with pytest.raises(OnnxError, match="NonZero.* numbers that a device computes"):
         runner.open_sizes({"x": normal(4)})
+    nodes = [node("StringConcat", ["x", "x"], ["y"])]
+    made = onnx.load_from_string(model(nodes, {"x": (TensorProto.STRING, ["n"])}, {"y": TensorProto.STRING}))
+    made.opset_import[0].version = 20
+    runner = OnnxRunner(made.SerializeToString())
+    assert runner.open_sizes({"x": np.array(["a", "b"], object)}) == {
+        "n": "walked at every call: an input is text, a sequence or a map"
+    }
