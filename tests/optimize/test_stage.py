@@ -159,6 +159,8 @@ def test_refusals_name_the_reason() -> None:
     refused(matmul, "STAGE(range 0, slot=2, which=1)", "no load 1: loads from it are numbered 0 to 0")
     refused(matmul, "STAGE(range 2, slot=2)", "does not change inside")
     refused(matmul, "STAGE(range 9, slot=2)", "no range 9")
+    several = "UNROLL(range 1, 5), UNROLL(range 0, 4, BALANCE), STAGE(range 2, slot=2)"
+    refused(kernels.matmul(61, 60, 7), several, "range 2 stands in several loops")
     refused(matmul, "STAGE(range 0, slot=2, order=(2, 2))", "has the ranges .1, 2.; the order must name each")
     refused(matmul, "STAGE(range 0, slot=2, pad=-1)", "pad >= 0")
     refused(matmul, "STAGE(range 0, slot=2, converted=1)", "not simply converted")

@@ -18,7 +18,7 @@ import math
 from collections.abc import Mapping
 
 from gradlet.base.dtype import dtypes
-from gradlet.graph.node import UOp, mk
+from gradlet.graph.node import UOp, mk, toposort
 from gradlet.ops.op import AxisKind, LocalArg, Op
 from gradlet.ops.opt import Opt, StageDetail
 from gradlet.optimize.actions.refusal import refusal
@@ -124,6 +124,12 @@ def _inside(facts: KernelFacts, loop: UOp, opt: Opt, value: UOp, by_lanes: bool)
     inside = [r for r in facts.ranges[value] if r.arg.kind in kinds or facts.nesting(r) > level]
     if not inside:
         raise refusal(opt, "what is loaded does not change inside it")
+    sums = [n for n in facts.order if n.op is Op.REDUCE and loop in n.src[1:] and value in toposort((n,))]
+    if not by_lanes and len({facts.ranges[n] for n in sums}) > 1:
+        raise refusal(
+            opt, f"range {loop.arg.number} stands in several loops, as those of a BALANCE, which would share the copy; "
+            "choose a level around them"
+        )  # fmt: skip
     check_copy(facts, opt, value, inside)
     return sorted(inside, key=facts.nesting)
 
