@@ -103,13 +103,6 @@ def size_text(size: UOp) -> str:
     return " + ".join([*parts, str(form.constant)] if form.constant else parts)
 
 
-def size_value(size: UOp) -> int:
-    """The value of a size whose variables are bound."""
-    form = size_form(size)
-    assert form is not None
-    return form.constant + sum(factor * int(node.src[1].arg) for node, factor in form.terms.items())
-
-
 # inference
 def extents(node: UOp) -> Extents:
     """The extent of every axis of a node; empty when no axis has one.

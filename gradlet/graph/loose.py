@@ -3,7 +3,7 @@
 A result of bfloat16 or float16 keeps 8 or 11 bits of the 24 that a float32 has. Where a value reaches nothing else, and
 only through operations that keep its relative error, an error of a few units in the last place of float32 is lost in
 that rounding. On the way to a result of 8 bits there may be sums, too: where they cancel, they magnify such an error
-as they magnify the rounding errors of float32, which are a quarter of it.
+as they magnify the rounding errors of float32, which are a quarter of it, or a part of its exponent for a power.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ _POSITIVE: Final = frozenset({Op.EXP, Op.EXP2, Op.SQRT})
 _COMBINES: Final = frozenset({Op.REDUCE, Op.REDUCE_LANES, Op.REDUCE_AXES})
 # How much less exact a value may be: not at all, where relative errors stay, where sums may follow.
 _STRICT, _KEPT, _SUMMED = 0, 1, 2
-_FEWEST_BITS: Final = 8  # of a result that sums may lead to
 
 
 def loose_values(order: Sequence[UOp]) -> frozenset[UOp]:

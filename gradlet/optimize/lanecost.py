@@ -25,7 +25,6 @@ ISSUES: Final = 4  # instructions that a multiprocessor begins a clock
 DEPENDENT: Final = 4.0  # clocks between two instructions of one warp
 LATENCY: Final = 500.0  # clocks until memory has answered
 HIDING: Final = 16  # warps a multiprocessor that hide most of that
-ENGINE_WARPS: Final = 8  # a block that the copy engine feeds waits for nothing with so many
 MOST_WARPS: Final = 64  # of a multiprocessor
 BLOCK_CLOCKS: Final = 1000.0  # until a workgroup computes, and has stored
 BARRIER: Final = 30.0

@@ -78,10 +78,6 @@ inline_ u32 pair_f16(float low, float high) {
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));
   return x;
 }
-template <int n> inline_ void all_settled(float (&x)[n]) {
-#pragma unroll
-  for (int i = 0; i < n; ++i) settle(x[i]);
-}
 template <int n> inline_ void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n)); }
 template <int n> inline_ void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n)); }
 inline_ void settle(u32& x) { asm volatile("" : "+r"(x)::"memory"); }

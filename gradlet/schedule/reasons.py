@@ -57,7 +57,6 @@ class Reason(Enum):
     PRICE = "priced out"
     CYCLE = "illegal: would close a cycle"
     LATE = "late: it has paid only since other merges were made"
-    LEVEL = "FUSE asks for kernels of their own"
 
     @property
     def kind(self) -> str:

@@ -263,7 +263,6 @@ inline_ float narrow_at(const void* tile, long place, bool bf16) {
 inline_ long swizzled(long row, long column, long rows) {
   return column / 64 * (rows * 64) + row * 64 + ((column % 64 / 8) ^ (row % 8)) * 8 + column % 8;
 }
-template <int n> inline_ void all_settled(float (&x)[n]) {}
 template <int n> inline_ void more_registers() {}
 template <int n> inline_ void fewer_registers() {}
 inline_ u32 pair_bf16(float low, float high) { return bfloat16_of_float(low) | (u32)bfloat16_of_float(high) << 16; }
