@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradlet.engine.execute import base_buffer
+from gradlet.runtime.buffer import buffer_of
 from gradlet.tensor.tensor import Tensor
 
 
@@ -14,7 +16,7 @@ class Cache:
         self.positions = positions  # of a slot
         shape = heads, slots * positions, features
         if slots == 1:
-            self.keys, self.values = Tensor.empty(*shape), Tensor.empty(*shape)  # what is read was written before
+            self.keys, self.values = _room(*shape), _room(*shape)  # what is read was written before
         else:
             self.keys, self.values = [Tensor.zeros(*shape).contiguous().realize() for _ in range(2)]
 
@@ -52,3 +54,10 @@ class Cache:
         """
         self.keys[:, places] = keys
         self.values[:, places] = values
+
+
+def _room(*shape: int) -> Tensor:
+    """Memory for positions to come. The system gives it page by page, since few texts come to the last position."""
+    room = Tensor.empty(*shape)
+    buffer_of(base_buffer(room.uop)).is_sparse = True
+    return room

@@ -36,10 +36,13 @@ class Buffer:
         nbytes: bytes of all elements.
         stamp: a number that no other content of any buffer ever had, or will have.
         is_shown: whether somebody outside was given the address, and so could have written there.
+        is_sparse: whether it is written a little at a time, so that most of it may never be: no page is to be larger
+            than it must.
     """
 
     __slots__ = (
-        "device", "dtype", "size", "nbytes", "stamp", "is_shown", "_address", "_owner", "_offset", "__weakref__",
+        "device", "dtype", "size", "nbytes", "stamp", "is_shown", "is_sparse", "_address", "_owner", "_offset",
+        "__weakref__",
     )  # fmt: skip
 
     def __init__(self, device: str, dtype: DType, size: int) -> None:
@@ -49,6 +52,7 @@ class Buffer:
         self.nbytes = size * dtype.itemsize
         self.stamp = next(_stamps)
         self.is_shown = False
+        self.is_sparse = False
         self._address: int | None = None
         # For memory that is not ours: the object that keeps it alive. None means the memory is ours.
         self._owner: object | None = None
@@ -155,7 +159,11 @@ class Buffer:
             if self._address is None and isinstance(self._owner, Buffer):
                 self._address = self._owner.address + self._offset
             elif self._address is None:
-                self._address = Device[self.device].allocator.allocate(self.nbytes, f"{self.dtype.name}[{self.size}]")
+                allocator = Device[self.device].allocator
+                take = allocator.allocate
+                if self.is_sparse:
+                    take = getattr(allocator, "allocate_sparse", take)
+                self._address = take(self.nbytes, f"{self.dtype.name}[{self.size}]")
         return self
 
     def copyin(self, source: Any) -> None:

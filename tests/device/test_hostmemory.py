@@ -108,9 +108,13 @@ def test_large_blocks_begin_with_a_huge_page_and_the_system_is_asked_for_those_i
     memory.free(large, 5 * HUGE_PAGE // 2)
     assert memory.allocate(5 * HUGE_PAGE // 2, "again") == large
     assert len(asked) == 1
+    sparse = memory.allocate_sparse(9 * HUGE_PAGE // 2, "sparse")
+    assert len(asked) == 1
+    memory.free(sparse, 9 * HUGE_PAGE // 2)
     memory.free(large, 5 * HUGE_PAGE // 2)
     memory.free(small, HUGE_PAGE // 2)
     memory.release_kept()
+    assert (memory.used, memory.kept) == (0, 0)
 
 
 @pytest.mark.parametrize("answer", [-1, None], ids=["refused", "no such call"])

@@ -26,8 +26,8 @@ class HostAllocator:
     """Blocks of process memory. A block has the size of its class, at most an eighth more than asked for.
 
     Freed blocks wait in a list by class, at most `keep_bytes` of them: fresh pages cost more than the kernel that fills
-    them. Blocks that hold a huge page begin with one, and the system is asked for as many as lie inside. No lock: every
-    step is one operation of a dict or list, and `free` may run in the middle of `allocate`.
+    them. Blocks that hold a huge page begin with one, and the system is asked for as many as lie inside, but for sparse
+    ones. No lock: every step is one operation of a dict or list, and `free` may run in the middle of `allocate`.
     """
 
     def __init__(self, name: str, keep_bytes: int | None = None) -> None:
@@ -48,7 +48,11 @@ class HostAllocator:
         self._libc_free.argtypes = (ctypes.c_void_p,)
         self._libc_free.restype = None
 
-    def allocate(self, nbytes: int, label: str) -> int:
+    def allocate_sparse(self, nbytes: int, label: str) -> int:
+        """A block that is filled a little at a time: its first bytes do not bring in a huge page."""
+        return self.allocate(nbytes, label, is_sparse=True)
+
+    def allocate(self, nbytes: int, label: str, is_sparse: bool = False) -> int:
         """A block of at least `nbytes` bytes, aligned to 64, not cleared.
 
         Raises:
@@ -64,10 +68,10 @@ class HostAllocator:
             except IndexError:
                 address = 0  # another thread took it
         if not address:
-            address = self._fresh(size)
+            address = self._fresh(size, is_sparse)
             if not address:
                 self.release_kept()
-                address = self._fresh(size)
+                address = self._fresh(size, is_sparse)
             if not address:
                 raise DeviceError(self._out_of_memory(nbytes, label))
         self._live[address] = (nbytes, label)
@@ -109,12 +113,12 @@ class HostAllocator:
         """Copy the bytes out."""
         target[:] = self.view(address, target.nbytes, None)
 
-    def _fresh(self, size: int) -> int:
+    def _fresh(self, size: int, is_sparse: bool) -> int:
         # Without this check the system would promise memory it does not have, and kill the process when it is touched.
         if self.used + self.kept + size > self.limit:
             return 0
         out = ctypes.c_void_p()
-        advise = self._madvise if size >= HUGE_PAGE else None
+        advise = self._madvise if size >= HUGE_PAGE and not is_sparse else None
         if self._memalign(ctypes.byref(out), HUGE_PAGE if advise else ALIGNMENT, size) != 0:
             return 0
         address = int(out.value or 0)
