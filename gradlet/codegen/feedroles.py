@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.codegen.mixtureroles import Order, ordered, placed
-from gradlet.codegen.writer import Writer
+from gradlet.codegen.writer import Writer, closure
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AxisKind, LocalArg, Op, RingArg, WaitArg
@@ -158,9 +158,9 @@ class _Sums:
         self.before, body, after = uops[:begin], uops[begin:end], uops[end:]
         loads = [n for n in uops if n.op is Op.LOAD and n.src[0].src[0] is self.state]
         if self.block is None:
-            later = _closure(loads, body)
+            later = closure(loads, body)
             body, after = [n for n in body if n not in later], [n for n in body if n in later]
-        added = _closure([*self.sums, *loads], body)
+        added = closure([*self.sums, *loads], body)
         self.body = [n for n in body if n not in added and n is not self.block]
         self.after = [n for n in after if n.op is not Op.END]
         self.level = self._levels()
@@ -305,12 +305,3 @@ def _places(unit: UOp) -> list[int]:
     """Where a lane's array of two rows has registers of a sum."""
     columns = unit.arg.columns
     return [i // 2 % 2 * columns + i // 4 * 8 + i % 2 for i in range(columns // 2)]
-
-
-def _closure(first: Iterable[UOp], nodes: Iterable[UOp]) -> set[UOp]:
-    """Nodes, and those in order that need one of them."""
-    found = set(first)
-    for node in nodes:
-        if not found.isdisjoint(node.src):
-            found.add(node)
-    return found

@@ -12,14 +12,14 @@ the first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.base.errors import CompilerError
 from gradlet.codegen.gathering import gather, parts_of
-from gradlet.codegen.writer import Writer
+from gradlet.codegen.writer import Writer, closure
 from gradlet.graph.node import UOp, mk
 from gradlet.graph.rewrite import rewrite
 from gradlet.ops.op import AcrossArg, AxisKind, Op, WaitArg
@@ -74,7 +74,7 @@ class Steps:
         for node in uops:
             for source in node.src:
                 self.users.setdefault(source, []).append(node)
-        added = _closure([self.mixed], self.uops)
+        added = closure([self.mixed], self.uops)
         self.moved, self.sum = self._moved(added)
         self.begins = self._begins()
         begin = end = len(self.uops)
@@ -86,7 +86,7 @@ class Steps:
         if self.block is None:
             states = {index.src[0] for index in self.moved}
             found = [n for n in self.uops if n.op is Op.LOAD and n.src[0].src[0] in states]
-            later = _closure(found, self.uops)
+            later = closure(found, self.uops)
             body, self.before = [n for n in self.before if n not in later], []
             self.after = [n for n in self.uops if n in later]
         late = self._late(body)
@@ -134,7 +134,7 @@ class Steps:
         own = {self.sum, self.weights}
         first = [n for n in body if n.op is Op.STORE and n.src[0].src[0] in own]
         first += [n for n in body if n.op is Op.LOAD and n.src[0] in self.moved]
-        late = _closure(first, body)
+        late = closure(first, body)
         for node in reversed(body):
             if node.op is Op.CAST and all(user in late for user in self.users.get(node, ())):
                 late.add(node)
@@ -274,12 +274,3 @@ class Steps:
             src = tuple([new[s] if s in new else self.moved.get(s, s) for s in node.src])
             made = node if src == node.src else mk(node.op, node.dtype, src, node.arg)
             new[node] = self.writer.put(made)
-
-
-def _closure(first: Iterable[UOp], nodes: Iterable[UOp]) -> set[UOp]:
-    """Nodes, and those in order that need one of them."""
-    found = set(first)
-    for node in nodes:
-        if not found.isdisjoint(node.src):
-            found.add(node)
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from gradlet.base.dtype import dtypes
@@ -70,3 +71,12 @@ class Writer:
 
 def _is_register(node: UOp) -> bool:
     return node.op is Op.LOAD and node.src[0].src[0].op is Op.LOCAL and bool(node.src[0].src[0].arg.private)
+
+
+def closure(first: Iterable[UOp], nodes: Iterable[UOp]) -> set[UOp]:
+    """Nodes, and those of a program, in order, that need one of them."""
+    found = set(first)
+    for node in nodes:
+        if not found.isdisjoint(node.src):
+            found.add(node)
+    return found

@@ -8,13 +8,13 @@ queries and keys, scaled and masked), what else the weights are multiplied by, w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
 from gradlet.ops.op import AxisKind, Op
-from gradlet.optimize.analysis import KernelFacts, affine
+from gradlet.optimize.analysis import KernelFacts, affine, range_size
 
 MINUS_INFINITY: Final = float("-inf")
 _INDEX: Final = dtypes.index
@@ -206,6 +206,43 @@ def bounds_of(x: UOp, along: UOp) -> list[Bound]:
         elif node.op is Op.MUL and node.src[1].op is Op.CONST and node.src[1].arg > 0:
             stack.append(node.src[0])
     return found
+
+
+def seen_blocks(
+    bounds: Iterable[Bound],
+    size: int,
+    amount: int,
+    inner: Collection[UOp],
+    ranges_of: Callable[[UOp], Collection[UOp]] = lambda atom: atom.ranges,
+) -> tuple[UOp, UOp]:
+    """The first block that rows see anything of, and how many blocks follow; one at least.
+
+    Args:
+        bounds: where a row sees anything.
+        size: how many positions there are.
+        amount: how many of them a block has.
+        inner: the ranges of the rows that share a block.
+        ranges_of: which ranges a term of a bound depends on; bounds with other terms of `inner` are left out.
+    """
+    count = -(-size // amount)
+    first, end = UOp.const(_INDEX, 0), UOp.const(_INDEX, count)
+    for bound in bounds:
+        edge = bound.end if bound.end is not None else bound.start
+        assert edge is not None
+        terms = affine(edge).terms
+        if any(not frozenset(inner).isdisjoint(ranges_of(atom)) for atom in terms if atom not in inner):
+            continue
+        last = bound.end is not None
+        # The row that sees most: the last one of those that see more as they go on, else the first.
+        far = {r: UOp.const(_INDEX, (range_size(r) or 1) - 1 if (terms.get(r, 0) > 0) is last else 0) for r in inner}
+        edge = edge.substitute(far)
+        if last:
+            end = end.minimum((edge + (amount - 1)) // amount)
+        else:
+            first = first.maximum(edge // amount)
+    # One block at least: rows that see nothing have a maximum, too, and zeros for sums.
+    first = first.minimum(UOp.const(_INDEX, count - 1))
+    return first, (end + first * -1).maximum(UOp.const(_INDEX, 1))
 
 
 class Hidden(NamedTuple):

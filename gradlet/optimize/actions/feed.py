@@ -22,8 +22,9 @@ from gradlet.optimize.actions.feedfragments import feed_fragments
 from gradlet.optimize.actions.near import NearArrays
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.actions.stage import check_room
-from gradlet.optimize.analysis import KernelFacts, affine, make_range, range_size
+from gradlet.optimize.analysis import KernelFacts, make_range, range_size
 from gradlet.optimize.feeds import Fed, Feeds, Inner, find_feeds, is_apart, seen_bounds
+from gradlet.optimize.mixtures import seen_blocks
 from gradlet.target.target import Target
 
 INDEX = dtypes.index
@@ -183,24 +184,7 @@ class _Feeding(NearArrays):
 
     def _blocks(self) -> tuple[UOp, UOp]:
         """The first block of which the rows see anything, and how many blocks follow."""
-        count = -(-self.size // self.amount)
-        first, end = UOp.const(INDEX, 0), UOp.const(INDEX, count)
-        for bound in seen_bounds(self.feeds):
-            edge = bound.end if bound.end is not None else bound.start
-            assert edge is not None
-            terms = affine(edge).terms
-            if any(self.row in atom.ranges for atom in terms if atom is not self.row):
-                continue
-            last = bound.end is not None
-            far = self.rows - 1 if (terms.get(self.row, 0) > 0) is last else 0
-            edge = edge.substitute({self.row: UOp.const(INDEX, far)})
-            if last:
-                end = end.minimum((edge + (self.amount - 1)) // self.amount)
-            else:
-                first = first.maximum(edge // self.amount)
-        # One block at least: its zeros are what rows that see nothing have for a sum.
-        first = first.minimum(UOp.const(INDEX, count - 1))
-        return first, (end + first * -1).maximum(UOp.const(INDEX, 1))
+        return seen_blocks(seen_bounds(self.feeds), self.size, self.amount, (self.row,))
 
     def _tile(self, inner: Inner, loops: InnerLoops) -> UOp:
         """The products of a block, the rows side by side."""

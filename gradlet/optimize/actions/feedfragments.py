@@ -18,7 +18,7 @@ from gradlet.optimize.actions.fragmenttiles import INDEX, Fragment, FragmentTile
 from gradlet.optimize.actions.refusal import refusal
 from gradlet.optimize.analysis import KernelFacts, affine, range_size
 from gradlet.optimize.feeds import Fed, Feeds, find_feeds, seen_bounds
-from gradlet.optimize.mixtures import Hidden, is_zero, peeled
+from gradlet.optimize.mixtures import Hidden, is_zero, peeled, seen_blocks
 from gradlet.rules.sets import INDEX_MATH
 from gradlet.target.rotation import FED_COLUMNS, RING_WORDS, TILE, WARP_ROWS, has_register_factors
 from gradlet.target.target import Target
@@ -255,23 +255,5 @@ class _Feeding(FragmentTiles):
 
     def _blocks(self) -> tuple[UOp, UOp]:
         """The first block of which the rows see anything, and how many blocks follow."""
-        count = -(-self.size // self.amount)
-        first, end = UOp.const(INDEX, 0), UOp.const(INDEX, count)
         inner = (self.warps, self.half, self.eight)
-        for bound in seen_bounds(self.feeds):
-            edge = bound.end if bound.end is not None else bound.start
-            assert edge is not None
-            form = affine(edge)
-            if any(not frozenset(inner).isdisjoint(atom.ranges) for atom in form.terms if atom not in inner):
-                continue
-            last = bound.end is not None
-            far = {r: UOp.const(INDEX, (range_size(r) or 1) - 1 if (form.terms.get(r, 0) > 0) is last else 0)
-                   for r in inner}  # fmt: skip
-            edge = edge.substitute(far)
-            if last:
-                end = end.minimum((edge + (self.amount - 1)) // self.amount)
-            else:
-                first = first.maximum(edge // self.amount)
-        # One block at least: its zeros are what rows that see nothing have for a sum.
-        first = first.minimum(UOp.const(INDEX, count - 1))
-        return first, (end + first * -1).maximum(UOp.const(INDEX, 1))
+        return seen_blocks(seen_bounds(self.feeds), self.size, self.amount, inner)

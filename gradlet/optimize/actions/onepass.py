@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from gradlet.base.dtype import dtypes
 from gradlet.graph.node import UOp, mk
@@ -11,7 +11,7 @@ from gradlet.ops.opt import Opt
 from gradlet.optimize.actions.near import NearArrays
 from gradlet.optimize.actions.online import LOWEST
 from gradlet.optimize.analysis import KernelFacts, affine, range_size
-from gradlet.optimize.mixtures import Bound, Mixture, bounds_of
+from gradlet.optimize.mixtures import Bound, Mixture, bounds_of, seen_blocks
 
 INDEX = dtypes.index
 
@@ -50,27 +50,11 @@ class OnePass(NearArrays):
 
     def _blocks(self) -> tuple[UOp, UOp]:
         """The first block of keys that the rows see anything of, and how many blocks follow."""
-        count = -(-self.size // self.amount)
-        first, end = UOp.const(INDEX, 0), UOp.const(INDEX, count)
-        inner = self.inner
-        for bound in bounds_of(self.mixture.x, self.keys):
-            edge = bound.end if bound.end is not None else bound.start
-            assert edge is not None
-            form = affine(edge)
-            atoms = [atom for atom in form.terms if atom not in inner]
-            if any(not self.facts.ranges.get(atom, frozenset(inner)).isdisjoint(inner) for atom in atoms):
-                continue
-            last = bound.end is not None
-            far = {r: UOp.const(INDEX, (range_size(r) or 1) - 1 if (form.terms.get(r, 0) > 0) is last else 0)
-                   for r in inner}  # fmt: skip
-            edge = edge.substitute(far)
-            if last:
-                end = end.minimum((edge + (self.amount - 1)) // self.amount)
-            else:
-                first = first.maximum(edge // self.amount)
-        # One block at least: rows that see nothing have a maximum, too.
-        first = first.minimum(UOp.const(INDEX, count - 1))
-        return first, (end + first * -1).maximum(UOp.const(INDEX, 1))
+
+        def ranges_of(atom: UOp) -> Collection[UOp]:
+            return self.facts.ranges.get(atom, self.inner)
+
+        return seen_blocks(bounds_of(self.mixture.x, self.keys), self.size, self.amount, self.inner, ranges_of)
 
     def _edge(self, begin: UOp, bounds: Iterable[Bound]) -> UOp | None:
         """Whether a block of keys hides any from any of its rows, by what bounds say; None: no block does."""
