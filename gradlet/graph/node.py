@@ -252,10 +252,12 @@ _tables: Final[list[dict[Any, _Entry]]] = [{} for _ in range(KIND_ZERO)]
 
 
 def _make_forget(table: dict[Any, _Entry]) -> Any:
+    remove = _remove_dead_weakref  # names of the module may be gone when the interpreter ends, and nodes with it
+
     def forget(entry: _Entry) -> None:
         # The key may already belong to a younger node, and another thread may be giving it to one now: the look and
         # the removal are one step, as in the standard library's WeakValueDictionary, whose helper this is.
-        _remove_dead_weakref(table, entry.key)
+        remove(table, entry.key)
 
     return forget
 
