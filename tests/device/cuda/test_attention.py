@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,12 +23,10 @@ from gradlet.optimize.mixturetiles import mixture_tile
 from gradlet.render import cuda
 from gradlet.target.target import SM_90, Target
 from tests.device.cuda import emulate
+from tests.device.cuda.attention_cases import Array, Case, drawing, mask_of, numbers
 
 if emulate.COMPILER is None:
     pytest.skip("no C++ compiler", allow_module_level=True)
-
-RNG = np.random.default_rng(11)
-Array = np.ndarray[Any, Any]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -38,23 +36,6 @@ def _only_here() -> Iterator[None]:
     emulate.unregister()
 
 
-class Case(NamedTuple):
-    """One attention: heads of queries and of keys, queries, keys, width of keys and of values, and what is hidden."""
-
-    heads: int
-    of_keys: int
-    queries: int
-    keys: int
-    depth: int = 64
-    columns: int = 64
-    causal: bool = False
-    mask: str = ""
-    dtype: str = "bfloat16"
-    batch: int = 1
-    scale: float = 1.0
-
-
-LARGE = {"large": -1e9, "lowest": float(np.finfo(np.float32).min)}  # numbers that are added to hide
 QUICK = {
     "odd lengths, causal": Case(1, 1, 150, 141, causal=True),
     "few rows, repeated heads": Case(4, 2, 40, 70, dtype="float16"),
@@ -83,27 +64,6 @@ SLOW = {
 }
 
 
-def numbers(case: Case, *shape: int) -> Array:
-    """Random numbers that the type of the case has."""
-    wide = (RNG.standard_normal(shape) * case.scale).astype(np.float32)
-    return Tensor(wide, device="CPU").cast(case.dtype).cast("float32").numpy()
-
-
-def mask_of(case: Case) -> Array | None:
-    rows, keys = np.arange(case.queries)[:, None], np.arange(case.keys)
-    if case.mask == "added":
-        return RNG.standard_normal((case.queries, case.keys)).astype(np.float32)
-    if case.mask in LARGE:  # some rows are hidden as a whole: there nothing is left of scores beside the mask
-        hidden = RNG.random((case.queries, case.keys)) < 0.5
-        hidden[::7] = True
-        return np.where(hidden, LARGE[case.mask], 0).astype(np.float32)
-    if case.mask == "hidden":
-        seen = RNG.random((case.queries, case.keys)) < 0.5
-        seen[::7] = False
-        return seen
-    return (keys <= rows) & (rows < keys + 100) if case.mask == "window" else None
-
-
 def reference(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Array:
     scores = q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2) / np.sqrt(q.shape[-1])
     if causal:
@@ -119,11 +79,11 @@ def reference(q: Array, k: Array, v: Array, mask: Array | None, causal: bool) ->
 
 def attention(case: Case, target: Target = SM_90) -> tuple[Array, Array]:
     """What the one kernel computes, and what it is to be."""
-    device = emulate.register(target)
-    q = numbers(case, case.batch, case.heads, case.queries, case.depth)
-    k = numbers(case, case.batch, case.of_keys, case.keys, case.depth)
-    v = numbers(case._replace(scale=1.0), case.batch, case.of_keys, case.keys, case.columns)
-    mask = mask_of(case)
+    device, rng = emulate.register(target), drawing(case)
+    q = numbers(case, rng, case.batch, case.heads, case.queries, case.depth)
+    k = numbers(case, rng, case.batch, case.of_keys, case.keys, case.depth)
+    v = numbers(case._replace(scale=1.0), rng, case.batch, case.of_keys, case.keys, case.columns)
+    mask = mask_of(case, rng)
     tensors = [Tensor(a, device=device).cast(case.dtype).realize() for a in (q, k, v)]
     how: dict[str, Any] = {"is_causal": case.causal, "enable_gqa": case.heads != case.of_keys}
     if mask is not None:
@@ -189,9 +149,9 @@ def test_no_block_behind_the_diagonal_is_brought(length: int) -> None:
 
 def test_values_that_are_hidden_do_not_matter() -> None:
     """What lies behind the last key is another head, and may be anything."""
-    device = emulate.register()
     case = Case(2, 2, 40, 70)
-    q, k, v = (numbers(case, 1, 2, n, 64) for n in (40, 70, 70))
+    device, rng = emulate.register(), drawing(case)
+    q, k, v = (numbers(case, rng, 1, 2, n, 64) for n in (40, 70, 70))
     k[:, 1], v[:, 1] = np.nan, np.nan
     tensors = [Tensor(a, device=device).cast(case.dtype).realize() for a in (q, k, v)]
     found = tensors[0].scaled_dot_product_attention(*tensors[1:]).cast(dtypes.float32).numpy()

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +17,11 @@ from gradlet.ops.opt import OptKind
 from gradlet.render import cuda
 from gradlet.target.target import SM_90
 from tests.device.cuda import emulate
+from tests.device.cuda.attention_cases import Array, Case, drawing, mask_of, numbers
 
 if emulate.COMPILER is None:
     pytest.skip("no C++ compiler", allow_module_level=True)
 
-RNG = np.random.default_rng(13)
-Array = np.ndarray[Any, Any]
 KINDS = [OptKind.ROTATE, OptKind.FEED, OptKind.FEED]
 
 
@@ -33,22 +32,6 @@ def _only_here() -> Iterator[None]:
     emulate.unregister()
 
 
-class Case(NamedTuple):
-    """One attention: heads of queries and of keys, queries, keys, width of keys and of values, and what is hidden."""
-
-    heads: int
-    of_keys: int
-    queries: int
-    keys: int
-    depth: int = 64
-    columns: int = 64
-    causal: bool = False
-    mask: str = ""
-    dtype: str = "bfloat16"
-    scale: float = 1.0
-
-
-LARGE = {"large": -1e9, "lowest": float(np.finfo(np.float32).min)}  # numbers that are added to hide
 QUICK = {
     "odd lengths, causal": Case(1, 1, 40, 66, causal=True),
     "hidden by large numbers": Case(1, 1, 40, 66, mask="large"),
@@ -70,29 +53,6 @@ SLOW = {
 }
 
 
-def numbers(case: Case, *shape: int) -> Array:
-    """Random numbers that the type of the case has."""
-    wide = (RNG.standard_normal(shape) * case.scale).astype(np.float32)
-    return Tensor(wide, device="CPU").cast(case.dtype).cast("float32").numpy()
-
-
-def mask_of(case: Case) -> Array | None:
-    rows, keys = np.arange(case.queries)[:, None], np.arange(case.keys)
-    if case.mask == "added":
-        return RNG.standard_normal((case.queries, case.keys)).astype(np.float32)
-    if case.mask in LARGE:  # some rows are hidden as a whole: there nothing is left of scores beside the mask
-        hidden = RNG.random((case.queries, case.keys)) < 0.5
-        hidden[::7] = True
-        return np.where(hidden, LARGE[case.mask], 0).astype(np.float32)
-    if case.mask == "hidden":
-        seen = RNG.random((case.queries, case.keys)) < 0.5
-        seen[::7] = False
-        return seen
-    if case.causal:
-        return keys <= rows
-    return (keys <= rows) & (rows < keys + 100) if case.mask == "window" else None
-
-
 def reference(q: Array, k: Array, v: Array, slope: Array, mask: Array | None) -> list[Array]:
     """The result, and the gradients of queries, keys and values: by the formula, for all pairs, in float64."""
     q, k, v, slope = (x.astype(np.float64) for x in (q, k, v, slope))
@@ -111,14 +71,15 @@ def reference(q: Array, k: Array, v: Array, slope: Array, mask: Array | None) ->
 
 def check(case: Case) -> None:
     """Weights and their gradients are rounded to 16 bits before they multiply, and so are results."""
-    device = emulate.register()
+    device, rng = emulate.register(), drawing(case)
     arrays = [
-        numbers(case, 1, case.heads, case.queries, case.depth),
-        numbers(case, 1, case.of_keys, case.keys, case.depth),
-        *[numbers(case._replace(scale=1.0), 1, heads, rows, case.columns) for heads, rows in
+        numbers(case, rng, 1, case.heads, case.queries, case.depth),
+        numbers(case, rng, 1, case.of_keys, case.keys, case.depth),
+        *[numbers(case._replace(scale=1.0), rng, 1, heads, rows, case.columns) for heads, rows in
           ((case.of_keys, case.keys), (case.heads, case.queries))],
     ]  # fmt: skip
-    mask, groups = mask_of(case), case.heads // case.of_keys
+    mask = np.tri(case.queries, case.keys, dtype=bool) if case.causal else mask_of(case, rng)
+    groups = case.heads // case.of_keys
     q, k, v, slope = (Tensor(a, device=device).cast(case.dtype).realize() for a in arrays)
     how: dict[str, Any] = {"is_causal": case.causal, "enable_gqa": groups > 1}
     if mask is not None and not case.causal:
